@@ -1,0 +1,146 @@
+"""Answers to what is not inference: Hello, health, metadata, statistics. Owner: the broker's main thread."""
+
+from __future__ import annotations
+
+from schemas.config import ServerConfig
+from schemas.messages import (
+    Body,
+    Control,
+    ControlReply,
+    Health,
+    HealthReply,
+    Hello,
+    Limits,
+    Metadata,
+    MetadataReply,
+    Welcome,
+)
+from schemas.params import Params
+from schemas.status import Code, ControlOp, HealthScope, RequestError
+from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES
+
+from .core import Core
+from .lanes import Lane
+from .life import Client
+
+SERVER = "slotline/0.1.0"
+EXTENSIONS = ("packed", "deadline_budget", "born_us")
+
+
+class Answers:
+    """Knows the server well enough to describe it."""
+
+    def __init__(self, core: Core, config: ServerConfig, epoch: int) -> None:
+        self._core = core
+        self._config = config
+        self._epoch = epoch
+        self._lanes = {lane.plan.name: lane for lane in core.lanes}
+
+    def answer(self, client: Client, body: object, *, is_control: bool, finals_waiting: int) -> Body:
+        """Return the reply to a message that asks something.
+
+        Raises:
+            RequestError: BAD_KIND for what clients do not send, MODEL_NOT_FOUND, NOT_SUPPORTED.
+        """
+        if isinstance(body, Hello):
+            client.packed_replies = body.packed_replies
+            client.name = body.client[:64]
+            return self._welcome()
+        if isinstance(body, Health):
+            return self._health(body)
+        if isinstance(body, Metadata):
+            return self._metadata(body)
+        if isinstance(body, Control) and is_control:
+            return self._control(body, finals_waiting)
+        expected = "a question of a client" if is_control else "a question of a client; control messages on the control socket"
+        raise RequestError(Code.BAD_KIND, field="kind", expected=expected, got=type(body).__name__)
+
+    @property
+    def state(self) -> str:
+        """What the server is doing: starting, serving, degraded or draining."""
+        if self._core.draining:
+            return "draining"
+        ready = [lane.is_ready for lane in self._core.lanes]
+        return "serving" if all(ready) else "degraded" if any(ready) else "starting"
+
+    def stats(self, finals_waiting: int) -> Params:
+        """Return every counter by name; the ledger is compared with what is really in flight."""
+        ledger = self._core.ledger.snapshot(self._core.in_flight + finals_waiting)
+        codes = ledger.pop("codes")
+        assert isinstance(codes, dict)
+        stats: dict[str, int | float | str | bool] = {f"ledger.{k}": v for k, v in ledger.items() if not isinstance(v, dict)}
+        stats |= {f"ledger.codes.{name}": count for name, count in codes.items()}
+        stats |= {"state": self.state, "epoch": f"{self._epoch:016x}"}
+        for lane in self._core.lanes:
+            stats |= {f"lane.{lane.plan.name}.{key}": value for key, value in _lane_stats(lane).items()}
+        return stats
+
+    def _welcome(self) -> Welcome:
+        config = self._config
+        limits = Limits(
+            max_header=MAX_HEADER_BYTES,
+            max_payload=config.max_message_bytes,
+            max_frames=MAX_FRAMES,
+            max_in_flight=config.max_in_flight,
+            default_budget_us=min(lane.plan.default_budget_us for lane in self._core.lanes),
+            max_budget_us=config.max_budget_us,
+        )
+        return Welcome(SERVER, self._epoch, limits)
+
+    def _health(self, body: Health) -> HealthReply:
+        lanes = self._core.lanes
+        if body.scope == HealthScope.MODEL_READY:
+            lanes = [self._lane(body.model, body.version)]
+        ready = all(lane.is_ready for lane in lanes) and not self._core.draining
+        return HealthReply(
+            ok=body.scope == HealthScope.LIVE or ready,
+            state=self.state,
+            queued=sum(lane.backlog.count for lane in lanes),
+            in_flight=sum(lane.in_flight for lane in lanes),
+        )
+
+    def _lane(self, model: str, version: str) -> Lane:
+        lane = self._lanes.get(model)
+        if lane is None:
+            known = ", ".join(sorted(self._lanes))
+            raise RequestError(Code.MODEL_NOT_FOUND, field="model", expected=f"one of {known}", got=model)
+        if version not in ("", lane.plan.version):
+            raise RequestError(Code.VERSION_NOT_FOUND, field="version", expected=lane.plan.version, got=version)
+        return lane
+
+    def _metadata(self, body: Metadata) -> MetadataReply:
+        if not body.model:
+            return MetadataReply(SERVER, versions=tuple(sorted(self._lanes)), extensions=EXTENSIONS)
+        plan = self._lane(body.model, body.version).plan
+        return MetadataReply(
+            plan.name,
+            (plan.version,),
+            plan.platform,
+            plan.inputs,
+            plan.outputs,
+            EXTENSIONS,
+            plan.max_batch_size,
+            tuple(step.stage for step in plan.steps),
+        )
+
+    def _control(self, body: Control, finals_waiting: int) -> ControlReply:
+        if body.op != ControlOp.STATS:
+            raise RequestError(Code.NOT_SUPPORTED, field="op", expected="STATS", got=body.op.name)
+        return ControlReply(True, self.stats(finals_waiting))
+
+
+def _lane_stats(lane: Lane) -> dict[str, int | float | str | bool]:
+    used = lane.slots.used_count
+    return {
+        "ready": lane.is_ready,
+        "reason": lane.unavailable,
+        "queued": lane.backlog.count,
+        "queued_bytes": lane.backlog.bytes,
+        "in_flight": lane.in_flight,
+        "slots": lane.slots.count,
+        "slots_free": lane.slots.count - used,
+        "slots_waiting": len(lane.waiting),
+        "slots_condemned": len(lane.slots.condemned),
+        "window": lane.window.size,
+        "replicas": "/".join(str(len(serving)) for serving in lane.replicas),
+    }

@@ -1,0 +1,72 @@
+"""One lane as the broker sees it: backlog, slots, window, and which processes serve it. Pure; owner: the broker's main thread."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from schemas.plan import LanePlan
+
+from .admission import Backlog
+from .life import LIVE, Request
+from .slots import SlotTable, SlotWords
+from .window import Window
+
+
+class Lane:
+    """State of one lane. ``replicas[p]`` are the incarnations on the board that serve process p of the lane's cut."""
+
+    def __init__(self, plan: LanePlan, words: SlotWords, barrier: Callable[[], None], *, replicas: int = 1) -> None:
+        self.plan = plan
+        self.index = plan.index
+        self.slots = SlotTable(words, barrier)
+        self.backlog = Backlog(max_requests=plan.backlog, max_bytes=plan.backlog_bytes, quantum_rows=max(plan.max_rows, 8))
+        self.window = Window(
+            slots=plan.slots,
+            cuts=len(plan.cut) - 1,
+            replicas=replicas,
+            max_batch_size=plan.max_batch_size,
+            inside_ns=plan.inside_ns,
+        )
+        self.replicas: list[list[int]] = [[] for _ in plan.cut]
+        self.waiting: deque[Request] = deque()
+        self.unavailable = ""
+        self.closed_by: Counter[str] = Counter()
+
+    @property
+    def is_ready(self) -> bool:
+        """True when each process of the cut has a replica on the board."""
+        return not self.unavailable and all(self.replicas)
+
+    @property
+    def dispatched(self) -> int:
+        """How many slots are with the stages or condemned: what the window bounds."""
+        return self.slots.used_count - len(self.waiting)
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests of this lane wait for an answer: counted, request by request."""
+        return self.backlog.count + self.live_in_slots()
+
+    def live_in_slots(self) -> int:
+        """Count the slots whose client still waits."""
+        return sum(request is not None and request.state in LIVE for request in self.slots.requests)
+
+    def process_of(self, stage: int) -> int:
+        """Return which process of the cut runs step *stage*."""
+        for index, process in enumerate(self.plan.cut):
+            if process.first_step <= stage < process.end_step:
+                return index
+        raise AssertionError(f"stage {stage} of lane {self.plan.name} is in no process")
+
+    def add_replica(self, process: int, incarnation: int) -> None:
+        """Let *incarnation* take hops for server process *process*."""
+        for index, part in enumerate(self.plan.cut):
+            if part.process == process and incarnation not in self.replicas[index]:
+                self.replicas[index].append(incarnation)
+
+    def drop_replica(self, incarnation: int) -> None:
+        """Send nothing more to *incarnation*."""
+        for serving in self.replicas:
+            if incarnation in serving:
+                serving.remove(incarnation)

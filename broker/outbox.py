@@ -1,0 +1,163 @@
+"""Replies on their way to clients: sent at once, or kept a while for a client that does not read. Nobody waits for it.
+
+Owner of the sending side of one ROUTER: the broker's main thread. A reply counts as given when ZeroMQ took it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import zmq
+
+from schemas.wire import MAX_PACKED
+
+from .life import Client
+
+# A client that has not read for this long is treated as gone.
+MAX_AGE_NS = 10_000_000_000
+# From here on a frame is handed to ZeroMQ by reference instead of being copied again.
+BY_REFERENCE_BYTES = 65_536
+
+_SENT, _FULL, _GONE = range(3)
+_MORE = zmq.SNDMORE | zmq.NOBLOCK
+
+
+@dataclass(slots=True)
+class Reply:
+    """One reply: *code* is what the ledger counts when it is sent, None for what is not a request's final."""
+
+    header: bytes
+    frames: Sequence[bytes]
+    code: int | None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    replies: deque[Reply] = field(default_factory=deque)
+    payload_bytes: int = 0
+    since_ns: int = 0
+
+
+class Outbox:
+    """Sends replies without ever blocking.
+
+    Args:
+        router: the socket; ROUTER_MANDATORY is set, so that a full or absent peer is told and not swallowed.
+        max_bytes: kept per client at most.
+        on_sent: called with the code of each final that was sent.
+        on_gone: called with a client that cannot be reached, and how many finals were lost with it.
+        pack: returns a header marked as part of a Packed message.
+    """
+
+    def __init__(
+        self,
+        router: zmq.Socket[bytes],
+        *,
+        max_bytes: int,
+        on_sent: Callable[[int], None],
+        on_gone: Callable[[Client, int], None],
+        pack: Callable[[bytes], bytes],
+    ) -> None:
+        self._router = router
+        self._send = router.send
+        self._max_bytes = max_bytes
+        self._on_sent = on_sent
+        self._on_gone = on_gone
+        self._pack = pack
+        self._turn: dict[Client, list[Reply]] = {}
+        self._waiting: dict[Client, _Waiting] = {}
+
+    @property
+    def finals_waiting(self) -> int:
+        """How many finals are not sent yet."""
+        queues = [*self._turn.values(), *(w.replies for w in self._waiting.values())]
+        return sum(reply.code is not None for queue in queues for reply in queue)
+
+    def put(self, client: Client, reply: Reply) -> None:
+        """Send *reply*, or keep it for the end of the turn when this client takes packed replies."""
+        if client.packed_replies and not reply.frames:
+            self._turn.setdefault(client, []).append(reply)
+        else:
+            self._send_or_keep(client, [reply], reply.header, reply.frames)
+
+    def end_turn(self) -> None:
+        """Send what was kept back to be packed."""
+        if not self._turn:
+            return
+        turn, self._turn = self._turn, {}
+        for client, replies in turn.items():
+            for at in range(0, len(replies), MAX_PACKED):
+                part = replies[at : at + MAX_PACKED]
+                headers = [self._pack(reply.header) for reply in part] if len(part) > 1 else [part[0].header]
+                self._send_or_keep(client, part, headers[0], headers[1:])
+
+    def retry(self, now_ns: int) -> None:
+        """Send what clients can take by now; give up those that are gone or do not read."""
+        for client, waiting in list(self._waiting.items()):
+            fate = _SENT
+            while waiting.replies and fate == _SENT:
+                reply = waiting.replies[0]
+                fate = self._try(client, reply.header, reply.frames)
+                if fate == _SENT:
+                    self._count(waiting.replies.popleft())
+                    waiting.payload_bytes -= _size(reply)
+                    waiting.since_ns = now_ns
+            waiting.since_ns = waiting.since_ns or now_ns
+            if not waiting.replies:
+                del self._waiting[client]
+            elif fate == _GONE or now_ns - waiting.since_ns > MAX_AGE_NS:
+                self._give_up(client, ())
+
+    def _send_or_keep(self, client: Client, replies: Sequence[Reply], header: bytes, frames: Sequence[bytes]) -> None:
+        """Send one message that carries *replies*; behind others that wait, or to a full peer, they wait."""
+        fate = _FULL if client in self._waiting else _GONE if client.gone else self._try(client, header, frames)
+        if fate == _SENT:
+            for reply in replies:
+                self._count(reply)
+        elif fate == _GONE:
+            self._give_up(client, replies)
+        else:
+            waiting = self._waiting.setdefault(client, _Waiting())
+            waiting.replies.extend(replies)
+            waiting.payload_bytes += sum(map(_size, replies))
+            if waiting.payload_bytes > self._max_bytes:
+                self._give_up(client, ())
+
+    def _try(self, client: Client, header: bytes, frames: Sequence[bytes]) -> int:
+        """Send one message without waiting and say what became of it."""
+        send = self._send
+        try:
+            send(client.identity, _MORE)
+            if client.delimiter:
+                send(b"", _MORE)
+            if not frames:
+                send(header, zmq.NOBLOCK)
+                return _SENT
+            send(header, _MORE)
+            for frame in frames[:-1]:
+                send(frame, _MORE, copy=len(frame) < BY_REFERENCE_BYTES)
+            send(frames[-1], zmq.NOBLOCK, copy=len(frames[-1]) < BY_REFERENCE_BYTES)
+        except zmq.Again:
+            return _FULL
+        except zmq.ZMQError as error:
+            if error.errno != errno.EHOSTUNREACH:
+                raise
+            return _GONE
+        return _SENT
+
+    def _count(self, reply: Reply) -> None:
+        if reply.code is not None:
+            self._on_sent(reply.code)
+
+    def _give_up(self, client: Client, replies: Sequence[Reply]) -> None:
+        """Treat a client as gone; what was on its way to it is undeliverable."""
+        waiting = self._waiting.pop(client, None)
+        lost = [*replies, *(waiting.replies if waiting is not None else ())]
+        self._on_gone(client, sum(reply.code is not None for reply in lost))
+
+
+def _size(reply: Reply) -> int:
+    return len(reply.header) + sum(map(len, reply.frames))

@@ -1,0 +1,100 @@
+"""Files of a running server: the lock of its endpoint, its socket files, its private directory. All gone when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from schemas.status import ConfigError
+
+
+def ipc_path(endpoint: str) -> Path | None:
+    """Return the file of an ipc endpoint, None for others."""
+    return Path(endpoint.removeprefix("ipc://")) if endpoint.startswith("ipc://") else None
+
+
+class Places:
+    """Owns the files of one server from ``claim`` to ``release``.
+
+    Args:
+        endpoints: where clients connect, and the control socket; those that are ipc have files.
+    """
+
+    def __init__(self, endpoints: list[str]) -> None:
+        self._sockets = [path for endpoint in endpoints if (path := ipc_path(endpoint)) is not None]
+        self._locks: list[tuple[int, Path]] = []
+        self.directory = ""
+
+    def claim(self) -> None:
+        """Make the directories, take the locks, remove what a killed server left.
+
+        Raises:
+            ConfigError: another server is there, or a directory cannot be used; one line with the cure.
+        """
+        for path in self._sockets:
+            _make_directory(path.parent)
+            self._locks.append((_lock(path), path.with_name(path.name + ".lock")))
+            path.unlink(missing_ok=True)
+        base = os.environ.get("XDG_RUNTIME_DIR", "")
+        # Worker sockets live here; a long base would not leave room in a path of 107 bytes.
+        usable = len(base) < 60 and os.access(base, os.W_OK) if base else False
+        self.directory = tempfile.mkdtemp(prefix="slotline-", dir=base if usable else None)
+
+    def sweep(self) -> None:
+        """Remove the socket files of an epoch that is over."""
+        for path in self._sockets:
+            path.unlink(missing_ok=True)
+        for entry in os.scandir(self.directory):
+            if not entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+
+    def release(self) -> None:
+        """Remove everything."""
+        if self.directory:
+            self.sweep()
+            shutil.rmtree(self.directory, ignore_errors=True)
+        for descriptor, path in self._locks:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+        self._locks.clear()
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "cannot be made").lower()
+        raise ConfigError(f"server.endpoint: directory {directory}: {reason}: choose a directory of yours") from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigError(f"server.endpoint: directory {directory}: no rights to write there: choose a directory of yours")
+
+
+def _lock(path: Path) -> int:
+    """Take the lock beside *path*: it tells whether a server lives there, where bind alone would replace it silently."""
+    lock = path.with_name(path.name + ".lock")
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            reason = (error.strerror or "cannot be opened").lower()
+            raise ConfigError(f"server.endpoint: lock file {lock}: {reason}: choose a directory of yours") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise ConfigError(
+                f"server.endpoint ipc://{path}: in use by the server with pid {owner}: stop it or choose another endpoint"
+            ) from None
+        # Another server may have removed the file between our open and our lock: then this lock is on nothing.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(descriptor).st_ino == os.stat(lock).st_ino:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+                return descriptor
+        os.close(descriptor)

@@ -1,0 +1,100 @@
+"""What can go wrong for a caller, as exceptions: one class per thing that a caller does about it.
+
+All of them are SlotlineError; ``code`` is the wire's Code, NONE when no message carried one.
+"""
+
+# The names are those of the wire's codes, so that a log line, a metric and an ``except`` say the same word.
+# ruff: noqa: N818
+
+from __future__ import annotations
+
+from schemas.messages import Failure
+from schemas.status import Code, RequestError
+
+
+class SlotlineError(Exception):
+    """Anything that a Client raises about the server, the connection or a request."""
+
+    code: Code = Code.NONE
+
+
+class ServerUnreachable(SlotlineError, ConnectionError):
+    """Nobody answered at the endpoint in time; the text names the endpoint and the cure."""
+
+
+class ConnectionLost(SlotlineError, ConnectionError):
+    """The connection, or that life of the server, ended with the call in flight: it may have run or not.
+
+    Sending an idempotent request again is safe; the next call opens a new connection.
+    """
+
+
+class BadReply(SlotlineError):
+    """What the server sent for this call is no valid reply."""
+
+
+class CallError(SlotlineError):
+    """One call got no result.
+
+    Attributes:
+        code: a stable number; its hundred says whose fault it is.
+        field: the tensor, parameter or header field at fault, "" when there is none.
+        message: one sentence for people.
+        retry_after_us: when to try again; 0 unless the code is 2xx.
+        stage: where it happened, "" when the server did not say.
+    """
+
+    def __init__(self, code: Code, message: str, *, field: str = "", retry_after_us: int = 0, stage: str = "") -> None:
+        self.code = code
+        self.field = field
+        self.message = message
+        self.retry_after_us = retry_after_us
+        self.stage = stage
+        super().__init__(f"{code.name} ({code:d}): {message}")
+
+
+class RequestRefused(CallError):
+    """The request was not taken: it is wrong (1xx), or comes at a bad time (2xx, a Busy)."""
+
+
+class Busy(RequestRefused):
+    """Not now (2xx): try again after ``retry_after_us``."""
+
+
+class RequestFailed(CallError):
+    """The server took the request and failed at it (3xx)."""
+
+
+class DeadlineExceeded(CallError, TimeoutError):
+    """The budget is used up; a reply that comes later is ignored."""
+
+
+class Cancelled(CallError):
+    """The call was cancelled, or its client closed."""
+
+
+class Superseded(CallError):
+    """A newer request of the same key took its place."""
+
+
+_GONE: dict[Code, type[CallError]] = {
+    Code.DEADLINE_EXCEEDED: DeadlineExceeded,
+    Code.CANCELLED: Cancelled,
+    Code.SUPERSEDED: Superseded,
+}
+
+
+def error_of(failure: Failure) -> CallError:
+    """Return the exception that an error reply stands for."""
+    code = failure.code
+    kind = _GONE.get(code) or (RequestFailed if code >= Code.INTERNAL else Busy if code >= Code.BUSY else RequestRefused)
+    return kind(
+        code, failure.message, field=failure.field, retry_after_us=failure.retry_after_us, stage=failure.stage
+    )
+
+
+def refused_here(error: RequestError) -> RequestRefused:
+    """Return the refusal of a request that was found wrong before it was sent."""
+    # The encoder does not know which side it works for; a request that does not fit is too large.
+    code = Code.TOO_LARGE if error.code == Code.OUTPUT_TOO_LARGE else error.code
+    return RequestRefused(code, error.message, field=error.field)

@@ -1,0 +1,208 @@
+"""Slotline's one command line, and the place where its parts are put together. Try ``run.py --help``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from schemas.config import Config, load_config
+from schemas.plan import Plan, read_plan
+from schemas.status import ConfigError
+
+DEMO = "demo"
+EXAMPLES = """examples:
+  run.py demo                                   the whole thing in half a minute: 24 part photos and a stream of ticks
+  run.py serve my.toml                          serve until SIGTERM; prints one `ready` line
+  run.py check my.toml                          what a config comes to: bytes per slot, processes, stages
+  run.py infer --endpoint E --model qc a.png    judge files
+  run.py status --endpoint E --json             health, ledger and lanes of a running server
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return the exit code. A person's mistake is one line on stderr and code 2."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.command(options)
+    except ConfigError as error:
+        print(f"slotline: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`): nothing is wrong with us.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="run.py",
+        description="Slotline: ONNX models behind a ZeroMQ socket, tensors in shared memory.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    demo = _command(commands, "demo", _demo, "serve the two demo lanes, send real inputs, compare every answer")
+    demo.add_argument("--out", type=Path, default=Path("slotline-demo.png"), help="the annotated picture (default: %(default)s)")
+    demo.add_argument("--ticks", type=int, default=20_000, help="ticks to send (default: %(default)s)")
+    demo.add_argument("--config", default=DEMO, help="another config with the lanes qc and ticks, for example another cut")
+    serve = _command(commands, "serve", _serve, "serve a config until SIGTERM")
+    serve.add_argument("config", metavar="CONFIG", help="a TOML file, or `demo`")
+    serve.add_argument("--endpoint", help="instead of the config's server.endpoint")
+    check = _command(commands, "check", _check, "say what a config comes to, without serving it")
+    check.add_argument("config", metavar="CONFIG", help="a TOML file, or `demo`")
+    infer = _command(commands, "infer", _infer, "send files to a running server")
+    infer.add_argument("--endpoint", required=True, help="for example ipc://run/slotline.ipc")
+    infer.add_argument("--model", required=True, help="the lane's name")
+    infer.add_argument("--timeout", type=float, default=10.0, help="seconds for each file (default: %(default)s)")
+    infer.add_argument("files", metavar="FILE", nargs="+", type=Path, help="PNG, JPEG, or .npy with the model's one input")
+    status = _command(commands, "status", _status, "health, ledger and lanes of a running server")
+    status.add_argument("--endpoint", required=True, help="the clients' endpoint of an ipc server, or a control endpoint")
+    process = commands.add_parser("process")
+    process.add_argument("spawn", nargs="+")
+    process.set_defaults(command=_process)
+    return parser
+
+
+def _command(commands, name: str, function, help_text: str) -> argparse.ArgumentParser:  # type: ignore[no-untyped-def,type-arg]
+    example = next(line.strip() for line in EXAMPLES.splitlines() if f"run.py {name} " in line or line.strip().startswith(f"run.py {name}"))
+    command = commands.add_parser(name, help=help_text, description=help_text, epilog=f"example: {example.split('  ')[0]}")
+    command.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
+    command.set_defaults(command=function)
+    parsed: argparse.ArgumentParser = command
+    return parsed
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------------
+
+
+def _serve(options: argparse.Namespace) -> int:
+    """Run the supervisor in this process."""
+    from broker.places import Places
+    from broker.supervisor import Supervisor
+    from schemas.logs import configure
+
+    config = _load(options.config, options.endpoint)
+    configure("supervisor", config.server.log_level)
+    control = config.server.control
+    places = Places([config.server.endpoint, *([control] if control else [])])
+    plan = _describe(config)
+    try:
+        places.claim()
+
+        def on_serving() -> None:
+            at = control or f"ipc://{places.directory}/control"
+            ready = {"ready": True, "endpoint": config.server.endpoint, "control": at}
+            print(json.dumps(ready) if options.json else f"ready {config.server.endpoint} control={at}", flush=True)
+
+        return Supervisor(config, plan, places, command=_child_command(), on_serving=on_serving).run()
+    finally:
+        places.release()
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Say what a config comes to."""
+    from stages.describe import check_all
+
+    config = _load(options.config, None)
+    found = check_all(_describe(config))
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    for lane in found["lanes"]:  # type: ignore[attr-defined]
+        print("\n".join(f"{key:>16}  {value}" for key, value in lane.items()), end="\n\n")
+    for process in found["processes"]:  # type: ignore[attr-defined]
+        print(f"process {process['name']} x {process['replicas']}, lanes {', '.join(process['lanes'])}")
+    print(f"shared memory {found['memory_bytes'] / 2**20:.1f} MiB")  # type: ignore[operator]
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    """x."""
+    return 1
+
+
+def _infer(options: argparse.Namespace) -> int:
+    """x."""
+    return 1
+
+
+def _status(options: argparse.Namespace) -> int:
+    """x."""
+    return 1
+
+
+def _process(options: argparse.Namespace) -> int:
+    """Be one process of a server: what the supervisor starts; or describe a config for it."""
+    if options.spawn[0] == "describe":
+        return _print_plan(Path(options.spawn[1]), options.spawn[2])
+    from schemas.spawn import read_spawn
+
+    spawn = read_spawn(options.spawn[0])
+    if spawn.process == -1:
+        from broker.server import run_broker
+
+        return run_broker(spawn)
+    from stages.worker import run_worker
+
+    run_worker(spawn)
+    return 1
+
+
+def _print_plan(path: Path, endpoint: str) -> int:
+    """Print the plan as JSON, or one line that says why there is none; stdout is the parent's."""
+    from stages.describe import describe
+
+    try:
+        print(describe(load_config(path, endpoint)).to_json())
+    except ConfigError as error:
+        print(error)
+        return 2
+    return 0
+
+
+# --- pieces ------------------------------------------------------------------------------------------------------------------
+
+
+def _load(name: str, endpoint: str | None) -> Config:
+    """Load a config file, or the demo's."""
+    if name != DEMO:
+        return load_config(Path(name), _absolute(endpoint))
+    from stages.demo import config_path
+
+    return load_config(config_path(), _absolute(endpoint or "ipc://run/slotline.ipc"))
+
+
+def _absolute(endpoint: str | None) -> str:
+    """Let a relative ipc endpoint of the command line start at the current directory, not at the config's."""
+    if not endpoint:
+        return ""
+    path = endpoint.removeprefix("ipc://")
+    return endpoint if path == endpoint else f"ipc://{Path(path).absolute()}"
+
+
+def _describe(config: Config) -> Plan:
+    """Have another process load the models and make the plan, so that this one stays small and cannot be hurt by them."""
+    child = subprocess.run(
+        [*_child_command(), "describe", str(Path(config.source).absolute()), config.server.endpoint], stdout=subprocess.PIPE, check=False
+    )
+    if child.returncode == 0:
+        return read_plan(child.stdout.decode())
+    reason = child.stdout.decode().strip() or f"reading the models ended with code {child.returncode}: see its output above"
+    raise ConfigError(reason)
+
+
+def _child_command() -> list[str]:
+    return [sys.executable, str(Path(__file__).absolute()), "process"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What one stage of a lane runs, and what a user's function writes: fields of the stage tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schemas.config_rules import GIB, NAME, Rule, about, one_of, text, whole, whole_list
+from schemas.tensors import MAX_RANK, DType
+
+# The slot header holds the descriptors of this many tensors.
+MAX_OUTPUTS = 8
+# A size above 2^31 - 1 fits no region and no image; the product is checked again in bytes when the slot is sized.
+MAX_DIM = (1 << 31) - 1
+# The stages in the order in which a request passes them; a lane without a model has no infer stage.
+STAGES = ("decode", "preprocess", "infer", "postprocess")
+MODEL_STAGE = "infer"
+# What ``use`` may be in each stage table, besides a user's function. The infer stage has no table: it runs the model.
+USES: Mapping[str, tuple[str, ...]] = {
+    "decode": ("tensor", "image"),
+    "preprocess": ("none", "standardize"),
+    "postprocess": ("none",),
+}
+FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+OUTPUT_DTYPES = tuple(dtype.name for dtype in DType if dtype not in (DType.UNSET, DType.ENCODED))
+
+
+def use_rule(stage: str) -> Rule:
+    """Return what ``use`` may be in the table of *stage*."""
+    words = USES[stage]
+    names = ", ".join(f'"{word}"' for word in words)
+    return text("|".join((*words, FUNCTION)), f'{names} or "module:function"')
+
+
+@dataclass(frozen=True, slots=True)
+class OutputConfig:
+    """One tensor that a user's stage writes: its place in the slot is reserved at start for the largest shape."""
+
+    name: str = field(metadata=about(NAME, "The tensor's name for the next stage or, after postprocess, for the client."))
+    dtype: DType = field(
+        metadata=about(one_of(*OUTPUT_DTYPES), "Datatype by its Open Inference Protocol name; BYTES also needs max_bytes.")
+    )
+    shape: tuple[int, ...] = field(
+        metadata=about(
+            whole_list(-1, MAX_DIM, longest=MAX_RANK),
+            "Sizes, rows first; -1 is a size known only at run time and then max_shape is needed.",
+            unit="elements",
+        )
+    )
+    max_shape: tuple[int, ...] = field(
+        default=(),
+        metadata=about(
+            whole_list(1, MAX_DIM, longest=MAX_RANK),
+            "The largest shape: the slot's bytes are reserved for it. What does not fit is OutputTooLarge.",
+            unit="elements",
+            default="shape",
+        ),
+    )
+    max_bytes: int = field(
+        default=0,
+        metadata=about(
+            whole(1, GIB),
+            "Of a BYTES tensor only: bytes reserved for all its elements with their 4-byte lengths.",
+            unit="bytes",
+            default="none",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StageConfig:
+    """What one stage of a lane runs. *params* are the other keys of its table, with the defaults of a built-in filled in."""
+
+    use: str = field(
+        metadata=about(
+            text(r".+", "a text"),
+            "A built-in, or a user's function as module:function, imported with the config file's directory on the path.",
+            default="decode: tensor, or image when the table is present; else none",
+        )
+    )
+    params: Mapping[str, object] = field(default_factory=dict)
+    outputs: tuple[OutputConfig, ...] = field(
+        default=(),
+        metadata=about(
+            Rule(f"a list of 1 to {MAX_OUTPUTS} tables", lambda value: value),
+            "What a user's function writes; needed in decode and preprocess. A built-in declares its own.",
+            default="none",
+        ),
+    )
+
+    @property
+    def is_user_function(self) -> bool:
+        """True when the stage runs code that is not ours."""
+        return ":" in self.use
+
+
+# Keys of a built-in beside ``use``: (stage, use) -> key -> (rule, default, why).
+PARAMS: Mapping[tuple[str, str], Mapping[str, tuple[Rule, object, str]]] = {
+    ("decode", "image"): {
+        "color": (one_of("grey", "rgb"), "rgb", "Channels of the decoded picture; rgb because most image models take it."),
+        "orientation": (
+            one_of("stored", "exif"),
+            "stored",
+            "Turn the picture as its EXIF says, or not: cameras on a line write none, and one rule holds for all formats.",
+        ),
+    },
+}
+
+
+def lane_stages(has_model: bool) -> tuple[str, ...]:
+    """Return the stage list of a lane."""
+    return STAGES if has_model else tuple(stage for stage in STAGES if stage != MODEL_STAGE)

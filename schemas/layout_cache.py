@@ -1,0 +1,85 @@
+"""The layout cache: a header whose layout was seen before is not verified again.
+
+A tick differs from the one before in its Route, its inline bytes and its client_request_id: *free* contents that the verifier
+reports. The cache's key is the header without them. A free span never overlaps a byte that decides the layout (the verifier
+refuses that), so equal keys of equal length mean equal layouts.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from schemas.layout import Layout, layout_of
+from schemas.verify import Span, verify
+
+
+class _Mask(NamedTuple):
+    """The deciding slices of a header, the function that takes them, and the layouts by these slices joined."""
+
+    slices: list[slice]
+    take: itemgetter[Any]
+    layouts: dict[bytes, Layout]
+
+
+class LayoutCache:
+    """Layouts by the bytes that decide them. Owned by one thread; cleared when *limit* layouts are in it."""
+
+    # Free spans lie differently in headers of one length only when they come from different builders or shapes.
+    _MASKS_PER_LENGTH = 8
+
+    def __init__(self, limit: int = 1024) -> None:
+        self._limit = limit
+        self._count = 0
+        self._next_key = 1
+        self._masks: dict[int, list[_Mask]] = {}  # by header length
+
+    def read(self, header: bytes) -> Layout:
+        """Return the layout of *header*, verified now or when another with the same deciding bytes was.
+
+        Raises:
+            RequestError: what ``read_layout`` raises; a header that was refused is not remembered.
+        """
+        for _, take, layouts in self._masks.get(len(header), ()):
+            layout = layouts.get(b"".join(take(header)))
+            if layout is not None:
+                return layout
+        return self._add(header)
+
+    def _add(self, header: bytes) -> Layout:
+        verified = verify(header)
+        layout = layout_of(verified, self._next_key)
+        if self._count >= self._limit:
+            self._clear()
+        mask = self._mask(len(header), _deciding_slices(verified.free, len(header)))
+        mask.layouts[b"".join(mask.take(header))] = layout
+        self._next_key += 1
+        self._count += 1
+        return layout
+
+    def _mask(self, length: int, slices: list[slice]) -> _Mask:
+        """Return the mask of these *slices* of a header, a new one when there is none."""
+        masks = self._masks.get(length, [])
+        for mask in masks:
+            if mask.slices == slices:
+                return mask
+        if len(masks) >= self._MASKS_PER_LENGTH:
+            self._clear()
+        mask = _Mask(slices, itemgetter(*slices), {})
+        self._masks.setdefault(length, []).append(mask)
+        return mask
+
+    def _clear(self) -> None:
+        self._masks.clear()
+        self._count = 0
+
+
+def _deciding_slices(free: list[Span], size: int) -> list[slice]:
+    """Return the slices between the *free* spans of a header of *size* bytes; two or more, as itemgetter needs for a tuple."""
+    slices: list[slice] = []
+    at = 0
+    for start, end in sorted(free):
+        if start > at:
+            slices.append(slice(at, start))
+        at = max(at, end)
+    return [*slices, slice(at, size), slice(0, 0)]

@@ -1,0 +1,76 @@
+"""Find out what a configuration comes to: load each model once, check that libraries and functions are there, make the plan.
+
+Runs in a process of its own at start, so that the supervisor never imports a model's runtime and a broken file is told in one line.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from schemas.config import Config, LaneConfig
+from schemas.plan import LanePlan, Plan
+from schemas.status import ConfigError
+
+from .decode import load_decoders
+from .engine import OnnxEngine
+from .lane_plan import ModelSpec, build_plan
+from .postprocess import load_function
+from .steps import make_engine
+
+
+def describe(config: Config) -> Plan:
+    """Return the plan of *config*.
+
+    Raises:
+        ConfigError: a model, a library or a function is missing or does not fit; one line with the cure.
+    """
+    sys.path.append(str(config.base))
+    models = {lane.name: _spec(make_engine(lane, lane.max_batch_size)) for lane in config.lanes if lane.model is not None}
+    for lane in config.lanes:
+        _check_code(lane)
+    return build_plan(config, models)
+
+
+def _spec(engine: OnnxEngine) -> ModelSpec:
+    return ModelSpec(engine.inputs, engine.outputs)
+
+
+def _check_code(lane: LaneConfig) -> None:
+    """Import what the lane's stages will import."""
+    if lane.decode.use == "image":
+        load_decoders()
+    for stage in ("decode", "preprocess", "postprocess"):
+        setting = lane.stage(stage)
+        if setting.is_user_function:
+            load_function(setting.use, key=f"lane.{lane.name}.{stage}.use", config=setting.params)
+
+
+def summary(plan: LanePlan) -> dict[str, object]:
+    """Return what ``check`` tells about a lane: bytes per slot and in all, the links, the cut."""
+    per_slot = {region.name: region.stride for region in plan.regions}
+    return {
+        "lane": plan.name,
+        "slots": plan.slots,
+        "bytes_per_slot": per_slot,
+        "arena_bytes": plan.arena_bytes,
+        "inputs": [_spec_text(s.name, s.dtype.name, s.shape) for s in plan.inputs] or ["any tensors"],
+        "outputs": [_spec_text(s.name, s.dtype.name, s.shape) for s in plan.outputs] or ["the inputs"],
+        "stages": [f"{step.stage} ({step.use})" for step in plan.steps],
+        "max_batch_size": plan.max_batch_size,
+    }
+
+
+def check_all(plan: Plan) -> dict[str, object]:
+    """Return what ``check`` prints: every lane, and the processes."""
+    return {
+        "lanes": [summary(lane) for lane in plan.lanes],
+        "processes": [
+            {"name": process.name, "lanes": [plan.lanes[i].name for i in process.lanes], "replicas": process.replicas}
+            for process in plan.processes
+        ],
+        "memory_bytes": sum(lane.arena_bytes for lane in plan.lanes),
+    }
+
+
+def _spec_text(name: str, dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{name} {dtype} {list(shape)}"

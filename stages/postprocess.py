@@ -1,0 +1,114 @@
+"""A user's function as a stage: find it by ``module:function``, and check what it returns.
+
+The contract: ``def stage(inputs, outputs, params) -> Mapping[str, tuple] | None``. *inputs* are not to be written; *outputs* are
+preallocated views of each output's declared maximum shape, written in place; the return value gives the real shapes, where a name
+left out (or None for all) means the full shape. It may raise RequestError. An optional ``setup(config)`` beside it is called once
+at start.
+No built-in functions here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.status import Code, ConfigError, RequestError, printable
+
+Shape = tuple[int, ...]
+Tensors = Mapping[str, NDArray[Any]]
+Stage = Callable[[Tensors, Tensors, Any], Mapping[str, Shape] | None]
+
+_NO_CONFIG: Mapping[str, object] = MappingProxyType({})
+
+
+def load_function(spec: str, *, key: str, config: Mapping[str, object] = _NO_CONFIG) -> Stage:
+    """Return the function named "module:function", after its module's ``setup(config)`` where there is one.
+
+    Args:
+        spec: for example "surface_qc.rules:verdict".
+        key: the config key that holds *spec*, for the error.
+        config: what setup gets: the stage's own table of the config.
+
+    Raises:
+        ConfigError: one line naming the key, what is missing and the cure.
+    """
+    module_name, colon, function_name = spec.partition(":")
+    if not (module_name and colon and function_name):
+        raise ConfigError(f'{key} = "{spec}": expected "module:function", for example "surface_qc.rules:verdict"')
+    module = _import(module_name, f'{key} = "{spec}"')
+    function: Stage | None = getattr(module, function_name, None)
+    if not callable(function):
+        raise ConfigError(f'{key} = "{spec}": {module.__file__} has no function {function_name}; define it or correct the name')
+    _set_up(module, config, f'{key} = "{spec}"')
+    return function
+
+
+def _import(name: str, where: str) -> ModuleType:
+    """Import the module, telling a missing one from one that fails."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            cure = "install it, or add its directory to PYTHONPATH"
+            raise ConfigError(f"{where}: there is no module {error.name}; {cure}") from error
+        raise ConfigError(f"{where}: the module needs {error.name}, which is not installed; install it") from error
+    # User code runs here and may raise anything; a person reads one line, the chained exception keeps the rest.
+    except Exception as error:
+        raise ConfigError(f"{where}: importing it fails with {_one_line(error)}; correct the module") from error
+
+
+def _set_up(module: ModuleType, config: Mapping[str, object], where: str) -> None:
+    """Call the module's setup, where there is one."""
+    setup = getattr(module, "setup", None)
+    if not callable(setup):
+        return
+    try:
+        setup(config)
+    except Exception as error:
+        raise ConfigError(f"{where}: its setup(config) fails with {_one_line(error)}; correct it or its config") from error
+
+
+def _one_line(error: Exception) -> str:
+    """Return type and text of *error*, short and printable."""
+    return printable(f"{type(error).__name__}: {error}", 200)
+
+
+def real_shapes(returned: object, declared: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return the real shape of every declared output, checked.
+
+    Args:
+        returned: what the user's function returned: a mapping of name to shape, or None.
+        declared: maximum shape of each output.
+
+    Raises:
+        RequestError: OUTPUT_TOO_LARGE for a dimension above its maximum; MODEL_FAILED for anything else that breaks the contract.
+    """
+    if returned is None:
+        return dict(declared)
+    if not isinstance(returned, Mapping):
+        raise _broken("", "a mapping of output name to shape, or None", type(returned).__name__)
+    unknown = [name for name in returned if name not in declared]
+    if unknown:
+        raise _broken(printable(unknown[0]), f"outputs {', '.join(declared)}", "another name")
+    return {name: _checked(name, returned.get(name, most), most) for name, most in declared.items()}
+
+
+def _checked(name: str, shape: object, most: Shape) -> Shape:
+    """Return *shape* as a tuple of Python integers within *most*."""
+    if not isinstance(shape, tuple | list) or len(shape) != len(most):
+        raise _broken(name, f"a shape of rank {len(most)}", shape)
+    if not all(isinstance(dim, int | np.integer) and not isinstance(dim, bool) and dim >= 0 for dim in shape):
+        raise _broken(name, "dimensions that are integers of 0 or more", shape)
+    if any(dim > limit for dim, limit in zip(shape, most, strict=True)):
+        raise RequestError(Code.OUTPUT_TOO_LARGE, field=name, expected=f"at most {most}", got=shape)
+    return tuple(int(dim) for dim in shape)
+
+
+def _broken(name: str, expected: object, got: object) -> RequestError:
+    """Return the error of a function that does not keep the contract."""
+    return RequestError(Code.MODEL_FAILED, field=name, expected=expected, got=got)

@@ -1,0 +1,153 @@
+"""The stages of a lane as objects that a runner calls: one slot at a time, or a batch of slots for inference.
+
+A step reads its source link and writes its target link, nothing else; a peer's or a model's fault is a RequestError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from schemas.config import LaneConfig, StageConfig
+from schemas.plan import LanePlan, StepPlan
+from schemas.status import Code, RequestError, printable
+from schemas.tensors import DType
+
+from .decode import decode_image, load_decoders, raw_pixels
+from .engine import OnnxEngine
+from .links import Link
+from .postprocess import load_function, real_shapes
+from .preprocess import BUILT_IN
+
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+class RowStep(Protocol):
+    """A stage that works on one request at a time."""
+
+    def run(self, slot: int) -> None:
+        """Do the stage's work on *slot*; raise RequestError when it cannot be done."""
+
+
+class DecodeImage:
+    """An encoded picture, or raw pixels, to uint8 pixels."""
+
+    def __init__(self, source: Link, target: Link, lane: LaneConfig) -> None:
+        load_decoders()
+        self._source, self._target = source, target
+        self._color = str(lane.decode.params["color"])
+        self._orientation = str(lane.decode.params["orientation"])
+        self._max_pixels = lane.max_pixels
+
+    def run(self, slot: int) -> None:
+        """Decode into the pixel region; raw pixels (rank 2 or 3) are copied by the same colour rule."""
+        (picture,) = self._source.read(slot).values()
+        pixels = self._target.buffers(slot)["pixels"].reshape(-1)
+        if picture.ndim == 1:
+            shape = decode_image(
+                picture,  # type: ignore[arg-type]
+                pixels,  # type: ignore[arg-type]
+                color=self._color,  # type: ignore[arg-type]
+                orientation=self._orientation,  # type: ignore[arg-type]
+                max_pixels=self._max_pixels,
+            )
+        else:
+            shape = raw_pixels(picture, pixels, color=self._color)  # type: ignore[arg-type]
+        self._target.commit(slot, {"pixels": shape})
+
+
+class Preprocess:
+    """Pixels to a model's row, by a built-in function."""
+
+    def __init__(self, source: Link, target: Link, use: str) -> None:
+        self._source, self._target = source, target
+        self._built_in = BUILT_IN[use]
+        self._name = target.plan.tensors[0].name
+
+    def run(self, slot: int) -> None:
+        """Write the row of the slot's picture."""
+        (pixels,) = self._source.read(slot).values()
+        shape = self._built_in.tensor_shape(pixels.shape)
+        row = self._target.buffers(slot)[self._name].reshape(-1)[: int(np.prod(shape))].reshape(shape)
+        self._built_in.function(pixels, row[0])  # type: ignore[arg-type]
+        self._target.commit(slot, {self._name: shape})
+
+
+class Function:
+    """A user's function."""
+
+    def __init__(self, source: Link, target: Link, setting: StageConfig, key: str) -> None:
+        self._source, self._target = source, target
+        self._function = load_function(setting.use, key=f"{key}.use", config=setting.params)
+        self._params = setting.params
+        self._declared = {t.name: t.shape if t.dtype == DType.BYTES else t.max_shape for t in target.plan.tensors}
+
+    def run(self, slot: int) -> None:
+        """Call the function; whatever it raises is this request's MODEL_FAILED and nobody else's."""
+        try:
+            shapes = self._function(self._source.read(slot), self._target.buffers(slot), self._params)
+        except RequestError:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            raise RequestError(Code.MODEL_FAILED, message=printable(text, 200)) from error
+        self._target.commit(slot, real_shapes(shapes, self._declared))
+
+
+class Infer:
+    """The model: gathers a batch's rows, runs once, hands each slot its rows of the outputs."""
+
+    def __init__(self, source: Link, target: Link, engine: OnnxEngine) -> None:
+        self._source, self._target = source, target
+        self.engine = engine
+        self._names = [spec.name for spec in engine.inputs]
+        self.static_key = engine.row_shapes if source.plan.static else None
+
+    def shape_of(self, slot: int) -> tuple[Shapes, int]:
+        """Return the trailing shapes of a slot's inputs (equal ones may share a batch) and its rows.
+
+        Raises:
+            RequestError: BAD_SHAPE when the model cannot take them, or the inputs differ in rows.
+        """
+        tensors = self._source.read(slot)
+        shapes: list[tuple[int, ...]] = []
+        rows = len(tensors[self._names[0]])
+        for spec in self.engine.inputs:
+            shape = tensors[spec.name].shape if spec.name in tensors else ()
+            fits = len(shape) == len(spec.shape) and all(w in (-1, h) for w, h in zip(spec.shape[1:], shape[1:], strict=True))
+            if not fits or shape[0] != rows:
+                raise RequestError(Code.BAD_SHAPE, field=spec.name, expected=[rows, *spec.shape[1:]], got=list(shape))
+            shapes.append(shape[1:])
+        return tuple(shapes), rows
+
+    def run(self, slots: Sequence[int], rows: Sequence[int], shapes: Shapes) -> list[RequestError | None]:
+        """Run one batch. A batch that fails as a whole raises RequestError; else one entry per slot, None = well."""
+        views = self.engine.input_views(sum(rows), shapes)
+        for name in self._names:
+            self._source.gather(name, slots, views[name])
+        return self._target.scatter(slots, rows, self.engine.run(sum(rows), shapes))
+
+
+def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[Link]) -> RowStep | Infer:
+    """Return the object for one stage of a lane that has something to do.
+
+    Raises:
+        ConfigError: a model, a function or a library is missing; one line with the cure.
+    """
+    source, target = links[step.source], links[step.target]
+    if step.stage == "infer":
+        return Infer(source, target, make_engine(lane, max(plan.max_batch_size, plan.max_rows)))
+    if step.use == "image":
+        return DecodeImage(source, target, lane)
+    if step.use in BUILT_IN:
+        return Preprocess(source, target, step.use)
+    return Function(source, target, getattr(lane, step.stage), f"lane.{lane.name}.{step.stage}")
+
+
+def make_engine(lane: LaneConfig, max_batch_size: int) -> OnnxEngine:
+    """Load the lane's model."""
+    assert isinstance(lane.model, Path)
+    return OnnxEngine(lane.model, threads=lane.threads, spin=lane.spin is True, max_batch_size=max_batch_size)
