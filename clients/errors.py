@@ -88,9 +88,7 @@ def error_of(failure: Failure) -> CallError:
     """Return the exception that an error reply stands for."""
     code = failure.code
     kind = _GONE.get(code) or (RequestFailed if code >= Code.INTERNAL else Busy if code >= Code.BUSY else RequestRefused)
-    return kind(
-        code, failure.message, field=failure.field, retry_after_us=failure.retry_after_us, stage=failure.stage
-    )
+    return kind(code, failure.message, field=failure.field, retry_after_us=failure.retry_after_us, stage=failure.stage)
 
 
 def refused_here(error: RequestError) -> RequestRefused:

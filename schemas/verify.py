@@ -196,11 +196,13 @@ class _Walk:
         self.work_left -= NODE_COST + used
         if self.work_left < 0:
             raise _MalformedError("too many shared parts")
+        end = start + used
         if step.free:
+            self.free.append((start, end))
             self.fixed.append((at, start))
-            self.free.append((start, start + used))
+            self.fixed.append((end, end + step.terminated))
         else:
-            self.fixed.append((at, start + used))
+            self.fixed.append((at, end + step.terminated))
         return start, count
 
     def string(self, where: int, step: _Step) -> str:

@@ -1,0 +1,131 @@
+"""numpy arrays to tensors of the wire, and back. No header layout here, no message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.status import Code, Place, RequestError, printable
+from schemas.tensors import ITEM_BYTES, NUMPY_NAME, DType, element_count, pack_bytes, unpack_bytes
+from schemas.wire_tensors import WireTensor
+
+# BF16 has no datatype in numpy: its bits arrive as uint16, and a uint16 array that is sent means UINT16.
+_DTYPES: dict[np.dtype[Any], DType] = {np.dtype(NUMPY_NAME[dtype]): dtype for dtype in ITEM_BYTES if dtype != DType.BF16}
+# Built once: np.dtype(text) costs as much as the array.
+_NUMPY: dict[DType, np.dtype[Any]] = {dtype: np.dtype(name) for dtype, name in NUMPY_NAME.items()}
+
+# All that a header says of a tensor besides its name and place: (dtype, shape, nbytes, content_type).
+Described = tuple[DType, tuple[int, ...], int, str]
+Source = bytes | NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One encoded blob as an input: the bytes of a picture's file, or a text.
+
+    Args:
+        content: copied when the request is made, unless it is bytes.
+        content_type: such as "image/png" or "image/jpeg"; "" when the server is to see for itself.
+    """
+
+    content: bytes | bytearray | memoryview
+    content_type: str = ""
+
+
+def describe(value: Any, field: str) -> tuple[Described, Source]:
+    """Return what the wire says of *value*, and what holds its bytes.
+
+    Args:
+        value: an array of numbers or bools, of any strides and byte order; an array or list of bytes objects (BYTES); an
+            Encoded; or what numpy makes one of the first two of.
+        field: its name, for errors.
+
+    Raises:
+        RequestError: BAD_DTYPE when the wire has no such datatype.
+    """
+    if isinstance(value, np.ndarray):
+        dtype = _DTYPES.get(value.dtype)
+        if dtype is not None:
+            return (dtype, value.shape, value.nbytes, ""), value
+    return _describe_rare(value, field)
+
+
+def _describe_rare(value: Any, field: str) -> tuple[Described, Source]:
+    """Describe what is no array that can be sent as it lies."""
+    if isinstance(value, Encoded):
+        content = bytes(value.content)
+        return (DType.ENCODED, (1,), len(content), value.content_type), content
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise RequestError(Code.BAD_SHAPE, field=field, expected="an array", got=error) from None
+    if array.dtype.kind in "OS":
+        return _describe_bytes(array, field)
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    dtype = _DTYPES.get(little.dtype)
+    if dtype is None:
+        raise RequestError(Code.BAD_DTYPE, field=field, expected="bool, numbers, bytes or Encoded", got=array.dtype)
+    return (dtype, little.shape, little.nbytes, ""), little
+
+
+def _describe_bytes(array: NDArray[Any], field: str) -> tuple[Described, Source]:
+    elements = array.reshape(-1).tolist()
+    for index, element in enumerate(elements):
+        if not isinstance(element, bytes):
+            at = f"{printable(field)}[{index}]"
+            raise RequestError(Code.BAD_DTYPE, field=at, expected="bytes in an array of objects", got=type(element).__name__)
+    packed = pack_bytes(elements)
+    return (DType.BYTES, array.shape, len(packed), ""), packed
+
+
+def lent_or_copied(source: Source, *, lend: bool) -> bytes | memoryview:
+    """Return the bytes of *source* in C order: its own memory where *lend* allows it and the order fits, else a copy."""
+    if isinstance(source, bytes):
+        return source
+    if lend and source.flags.c_contiguous:
+        return source.reshape(-1).view(np.uint8).data
+    return source.tobytes()
+
+
+def read_outputs(tensors: Sequence[WireTensor], header: bytes, frames: Sequence[bytes | memoryview]) -> dict[str, NDArray[Any]]:
+    """Return the outputs of one reply by name: views of *header* and *frames*, arrays of bytes objects for BYTES.
+
+    Args:
+        tensors: of the verified layout of *header*; *frames* are as many as it uses.
+
+    Raises:
+        RequestError: SIZE_MISMATCH, BAD_TENSOR, or NOT_SUPPORTED for a lease.
+    """
+    outputs: dict[str, NDArray[Any]] = {}
+    for name, dtype, shape, place, nbytes, frame, inline_at, _, _ in tensors:
+        buffer: bytes | memoryview = header
+        if place == Place.FRAME:
+            buffer, inline_at = frames[frame], 0
+            if len(buffer) != nbytes:
+                raise RequestError(Code.SIZE_MISMATCH, field=printable(name), expected=f"{nbytes} bytes", got=len(buffer))
+        elif place != Place.INLINE:
+            raise RequestError(Code.NOT_SUPPORTED, field=printable(name), expected="a frame or inline bytes", got="a lease")
+        if dtype == DType.BYTES:
+            outputs[name] = _read_bytes(name, shape, memoryview(buffer)[inline_at : inline_at + nbytes])
+        elif dtype == DType.ENCODED:
+            outputs[name] = np.ndarray((nbytes,), _NUMPY[dtype], buffer, inline_at)
+        else:
+            outputs[name] = np.ndarray(shape, _NUMPY[dtype], buffer, inline_at)
+    return outputs
+
+
+def _read_bytes(name: str, shape: tuple[int, ...], packed: memoryview) -> NDArray[Any]:
+    count = element_count(shape)
+    try:
+        elements, used = unpack_bytes(packed, count)
+    except ValueError as error:
+        raise RequestError(Code.BAD_TENSOR, field=printable(name), message=f"{printable(name)}: {error}") from None
+    if used != len(packed):
+        raise RequestError(Code.SIZE_MISMATCH, field=printable(name), expected=f"{used} bytes", got=len(packed))
+    array = np.empty(count, object)
+    array[:] = elements
+    return array.reshape(shape)

@@ -1,0 +1,264 @@
+"""The client's side of the protocol, pure: which calls are in flight, how requests are written, what replies mean.
+
+No socket, no clock, no logger: times come in as integer nanoseconds of the monotonic clock, messages go in and out as bytes. What
+a connection is, and when it ends, is the shell's business (``client.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from schemas.layout import Layout, check_route, route_if_readable
+from schemas.layout_cache import LayoutCache
+from schemas.messages import (
+    Body,
+    Cancel,
+    Control,
+    Failure,
+    Health,
+    Hello,
+    Limits,
+    Metadata,
+    Welcome,
+    read_message,
+    write_message,
+)
+from schemas.status import Code, Flag, Kind, RequestError, printable
+from schemas.wire import IDENTIFIER, ROUTE
+
+from .arrays import Described, Source, describe, lent_or_copied, read_outputs
+from .calls import Options, Pending, Result, Wait
+from .errors import BadReply, Busy, CallError, Cancelled, DeadlineExceeded, SlotlineError, error_of, refused_here
+from .forms import Forms
+
+CLIENT = "slotline-python/0.1.0"
+# From here on a frame may be lent to the socket; below it, copying is cheaper than keeping track.
+BY_REFERENCE_BYTES = 65_536
+NS_PER_US = 1_000
+_MAX_U64 = (1 << 64) - 1
+
+_IDEMPOTENT, _PACKED = int(Flag.IDEMPOTENT), int(Flag.PACKED)
+_INFER_REPLY = Kind.INFER_REPLY
+# What each question is answered with.
+_ANSWERS: dict[type[Body], Kind] = {
+    Hello: Kind.WELCOME,
+    Health: Kind.HEALTH_REPLY,
+    Metadata: Kind.METADATA_REPLY,
+    Control: Kind.CONTROL_REPLY,
+}
+
+Frame = bytes | memoryview
+
+
+class Outgoing(NamedTuple):
+    """One message to send, and the call that it starts."""
+
+    call: Pending[Any]
+    header: bytes
+    frames: Sequence[Frame] = ()
+
+
+class Session:
+    """All that a client knows of its calls. Owned by the thread of its client.
+
+    Args:
+        timeout_us: how long a call lasts when it names no budget.
+        wait: called by a Pending whose result is wanted; it returns when the call has ended or the given seconds have passed.
+
+    Attributes:
+        epoch: the server's present life, 0 before the first Welcome.
+        limits: what the server takes.
+        strays: replies to calls that had ended before, or that nobody made.
+    """
+
+    def __init__(self, *, timeout_us: int, wait: Wait) -> None:
+        self.epoch = 0
+        self.limits = Limits()
+        self.strays = 0
+        self._timeout_us = timeout_us
+        self._plain_route = (timeout_us, timeout_us, 0, 0, _IDEMPOTENT)
+        self._wait = wait
+        self._last_id = 0
+        self._calls: dict[int, Pending[Any]] = {}
+        self._forms = Forms()
+        self._cache = LayoutCache()
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls have not ended."""
+        return len(self._calls)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the server's limit on unanswered requests is reached."""
+        return 0 < self.limits.max_in_flight <= len(self._calls)
+
+    # --- what goes out ---------------------------------------------------------------------------------------------------
+
+    def hello(self, now_ns: int, *, timeout_us: int) -> Outgoing:
+        """Start a connection; the answer goes to ``welcome``."""
+        return self.ask(Hello(CLIENT, (IDENTIFIER.decode(),), packed_replies=True), now_ns, timeout_us=timeout_us)
+
+    def ask(self, body: Body, now_ns: int, *, timeout_us: int = 0) -> Outgoing:
+        """Start a call that is no inference; its result is the body of the answer."""
+        kind = _ANSWERS[type(body)]
+        self._last_id += 1
+        call = self._start(type(body).__name__.lower(), now_ns + (timeout_us or self._timeout_us) * NS_PER_US, kind)
+        return Outgoing(call, write_message(body, (call.request_id, 0, 0)))
+
+    def submit(self, model: str, inputs: Mapping[str, Any], options: Options, now_ns: int, *, may_pack: bool = False) -> Outgoing:
+        """Start an inference.
+
+        Args:
+            may_pack: mark the header as part of a Packed message, which it may be when it has no frames.
+
+        Raises:
+            RequestRefused: the server would not take it; nothing was started.
+            TypeError: an option is unknown.
+        """
+        try:
+            described: list[tuple[str, Described]] = []
+            sources: list[Source] = []
+            for name, value in inputs.items():
+                shape, source = describe(value, name)
+                described.append((name, shape))
+                sources.append(source)
+            form = self._forms.find(model, tuple(described), options)
+            budget_us, lasts_us, born_us, key, flags = self._route(options) if options else self._plain_route
+        except RequestError as error:
+            raise refused_here(error) from None
+        self._check_room()
+        if may_pack and not form.frames:
+            flags |= _PACKED
+        self._last_id = request_id = self._last_id + 1
+        inline = [lent_or_copied(sources[index], lend=False) for index in form.inline]
+        header = form.template.header(request_id, budget_us, inline, born_us=born_us, key=key, flags=flags)
+        frames = [self._frame(sources[index], options) for index in form.frames] if form.frames else ()
+        return Outgoing(self._start(model, now_ns + lasts_us * NS_PER_US, _INFER_REPLY), header, frames)
+
+    def cancel(self, call: Pending[Any]) -> bytes | None:
+        """End *call* now, and return the message that tells the server; None when it had ended by itself."""
+        if self._calls.pop(call.request_id, None) is None:
+            return None
+        call.outcome = Cancelled(Code.CANCELLED, f"{call.model}: cancelled by its caller")
+        return write_message(Cancel(), (call.request_id, 0, 0))
+
+    def _start(self, model: str, deadline_ns: int, answer: Kind) -> Pending[Any]:
+        call: Pending[Any] = Pending(self._last_id, model, deadline_ns, answer, self._wait)
+        self._calls[self._last_id] = call
+        return call
+
+    def _check_room(self) -> None:
+        if self.is_full:
+            limit = self.limits.max_in_flight
+            raise Busy(Code.BUSY, f"max_in_flight: expected at most {limit} calls at once, all are in use", field="max_in_flight")
+
+    def _route(self, options: Options) -> tuple[int, int, int, int, int]:
+        """Return (budget_us, how long the call lasts, born_us, key, flags) of a request with *options*."""
+        budget_us, lasts_us, *_ = self._plain_route
+        if "budget_us" in options:
+            most = self.limits.max_budget_us or _MAX_U64
+            budget_us = _checked(options["budget_us"], "budget_us", least=1, most=most)
+            lasts_us = budget_us
+        born_us = _checked(options.get("born_us", 0), "born_us")
+        key = _checked(options.get("key", 0), "key")
+        return budget_us, lasts_us, born_us, key, _IDEMPOTENT if options.get("idempotent", True) else 0
+
+    def _frame(self, source: Source, options: Options) -> Frame:
+        is_large = len(source) >= BY_REFERENCE_BYTES if isinstance(source, bytes) else source.nbytes >= BY_REFERENCE_BYTES
+        return lent_or_copied(source, lend=is_large and not options.get("copy", True))
+
+    # --- what comes in ---------------------------------------------------------------------------------------------------
+
+    def welcome(self, welcome: Welcome) -> None:
+        """Take over what the server says of itself."""
+        self.epoch = welcome.epoch
+        if welcome.limits != self.limits:
+            self.limits = welcome.limits
+            self._forms.use_limits(welcome.limits)
+            most = welcome.limits.max_budget_us or self._timeout_us
+            self._plain_route = (min(self._timeout_us, most), self._timeout_us, 0, 0, _IDEMPOTENT)
+
+    def receive(self, header: bytes, rest: Sequence[Frame] = ()) -> None:
+        """End the calls that one message answers.
+
+        Args:
+            rest: the frames after the first: payloads, or the other headers of a Packed message.
+
+        Raises:
+            BadReply: it is not known which call this was to answer, so that the connection cannot be trusted.
+        """
+        try:
+            layout = self._cache.read(header)
+        except RequestError as error:
+            self._end_unreadable(header, error)
+            return
+        route = ROUTE.unpack_from(header, layout.route_at)
+        if not route[6] & _PACKED:
+            self._take(header, layout, route, rest)
+            return
+        self._take(header, layout, route, ())
+        for part in rest:
+            try:
+                layout = self._cache.read(part)
+            except RequestError as error:
+                self._end_unreadable(part, error)
+            else:
+                self._take(part, layout, ROUTE.unpack_from(part, layout.route_at), ())
+
+    def _take(self, header: bytes, layout: Layout, route: Sequence[int], frames: Sequence[Frame]) -> None:
+        """End the call that one verified header answers."""
+        call = self._calls.pop(route[0], None)
+        if call is None:
+            self.strays += 1
+            return
+        try:
+            check_route(route, layout, len(frames))
+            if route[9] == _INFER_REPLY == call.answer:
+                call.outcome = Result(read_outputs(layout.tensors, header, frames), header, layout)
+            else:
+                call.outcome = _read_rare(header, call)
+        except RequestError as error:
+            call.outcome = BadReply(f"{call.model}: not a valid reply: {error.message}")
+
+    def _end_unreadable(self, header: bytes, error: RequestError) -> None:
+        route = route_if_readable(header)
+        call = None if route is None else self._calls.pop(route.request_id, None)
+        if call is None:
+            raise BadReply(f"the server sent what is no valid message: {error.message}")
+        call.outcome = BadReply(f"{call.model}: not a valid reply: {error.message}")
+
+    # --- what ends by itself ---------------------------------------------------------------------------------------------
+
+    def expire(self, now_ns: int) -> None:
+        """End every call whose deadline has passed."""
+        for call in [call for call in self._calls.values() if call.deadline_ns <= now_ns]:
+            self.expire_one(call)
+
+    def expire_one(self, call: Pending[Any]) -> None:
+        """End a call whose deadline has passed; its reply, should it still come, is a stray."""
+        if self._calls.pop(call.request_id, None) is not None:
+            call.outcome = DeadlineExceeded(Code.DEADLINE_EXCEEDED, f"{call.model}: no answer within the call's budget")
+
+    def end_all(self, outcome: Callable[[str], SlotlineError]) -> None:
+        """End every call in flight with what *outcome* makes of its model's name: the connection has ended."""
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.outcome = outcome(call.model)
+
+
+def _read_rare(header: bytes, call: Pending[Any]) -> Body | CallError:
+    """Return what a reply without tensors means to *call*."""
+    route, body = read_message(header)
+    if isinstance(body, Failure):
+        return error_of(body)
+    if route.kind != call.answer or body is None or isinstance(body, Layout):
+        raise RequestError(Code.BAD_KIND, field="kind", expected=call.answer.name, got=Kind(route.kind).name)
+    return body
+
+
+def _checked(value: int, field: str, *, least: int = 0, most: int = _MAX_U64) -> int:
+    if not least <= value <= most:
+        raise RequestError(Code.BAD_PARAM, field=field, expected=f"{least} to {most}", got=printable(value))
+    return value
