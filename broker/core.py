@@ -175,8 +175,12 @@ class Core:
         return None if request is None else self._end(request, life.CANCEL, Code.CANCELLED)
 
     def gone(self, client: Client) -> int:
-        """Forget a client that cannot be reached; return how many of its requests ended undeliverable."""
-        requests = list(client.in_flight.values())
+        """Forget a client that cannot be reached; return how many of its requests ended undeliverable.
+
+        A request that is being answered right now is not among them: its fate is counted by the one who sends, who calls
+        ``finish`` afterwards.
+        """
+        requests = [request for request in client.in_flight.values() if request.state in life.LIVE]
         for request in requests:
             self._end(request, life.GONE, Code.NONE)
         client.gone = True

@@ -69,12 +69,18 @@ class Outbox:
         self._pack = pack
         self._turn: dict[Client, list[Reply]] = {}
         self._waiting: dict[Client, _Waiting] = {}
+        self._has_sent = False
 
     @property
     def finals_waiting(self) -> int:
         """How many finals are not sent yet."""
         queues = [*self._turn.values(), *(w.replies for w in self._waiting.values())]
         return sum(reply.code is not None for queue in queues for reply in queue)
+
+    def take_sent(self) -> bool:
+        """Say whether anything was sent since the last call: sending may use up the news that a message has come."""
+        has_sent, self._has_sent = self._has_sent, False
+        return has_sent
 
     def put(self, client: Client, reply: Reply) -> None:
         """Send *reply*, or keep it for the end of the turn when this client takes packed replies."""
@@ -129,6 +135,7 @@ class Outbox:
     def _try(self, client: Client, header: bytes, frames: Sequence[bytes]) -> int:
         """Send one message without waiting and say what became of it."""
         send = self._send
+        self._has_sent = True
         try:
             send(client.identity, _MORE)
             if client.delimiter:

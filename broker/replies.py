@@ -48,6 +48,8 @@ class LaneReplies:
 
     def stamps(self, slots: Sequence[int]) -> list[list[list[int]]]:
         """Return (started_ns, done_ns, batch) of each step of each slot."""
+        if len(slots) == 1:
+            return [self._stamps[slots[0]].tolist()]
         rows: list[list[list[int]]] = self._stamps[slots].tolist()
         return rows
 

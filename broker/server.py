@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import select
 import signal
 import time
 from pathlib import Path
@@ -41,6 +42,9 @@ DISPATCH_PER_TURN = 256
 # How often lost slots and hanging processes are looked for; while nothing is in a slot, much more rarely.
 TICK_NS = 20_000_000
 IDLE_TICK_NS = 200_000_000
+# Bits of the sockets that have something to read.
+_SINK, _FRONT, _CONTROL, _CHANNEL = 1, 2, 4, 8
+_ALL = _SINK | _FRONT | _CONTROL | _CHANNEL
 _FLAGS_AT = 40  # of Route.flags in the Route
 _PACKED = int(Flag.PACKED)
 
@@ -78,9 +82,17 @@ class Server:
         self._front = self._door(config.server.endpoint, answers, intake)
         control = config.server.control or f"ipc://{spawn.directory}/control"
         self._control = self._door(control, answers, None)
-        self._poller = zmq.Poller()
-        for source in (self._front_socket, self._control_socket, self._sink, self._channel):
-            self._poller.register(source, zmq.POLLIN)
+        # A ZeroMQ descriptor tells of news since the socket was last looked at. Each socket here is read until it is empty, so
+        # its next news wakes us; only sending on it may swallow some, see _wait. zmq_poll would look at each one twice.
+        self._bits = {
+            self._sink.fileno(): _SINK,
+            self._front_socket.fileno(): _FRONT,
+            self._control_socket.fileno(): _CONTROL,
+            self._channel.fileno(): _CHANNEL,
+        }
+        self._epoll = select.epoll()
+        for descriptor in self._bits:
+            self._epoll.register(descriptor, select.EPOLLIN)
         self._next_tick_ns = 0
         self._drain_until_ns = 0
         self._said_serving = False
@@ -110,38 +122,48 @@ class Server:
 
     def run(self) -> None:
         """Serve until told to stop and everything accepted is answered, or until the supervisor is gone."""
+        ready = _ALL
         while not self._ended:
-            if not self.turn(time.monotonic_ns()):
-                self._wait()
+            ready = self._wait(self.turn(time.monotonic_ns(), ready))
         self._close()
 
-    def turn(self, now_ns: int) -> int:
-        """Take results, take requests, dispatch what fits, answer what is late; return how much there was to do."""
-        work = self._take_results()
-        work += self._front.drain(now_ns, MESSAGES_PER_TURN)
+    def turn(self, now_ns: int, ready: int) -> int:
+        """Take results, take requests, dispatch what fits, answer what is late; return the sockets that may have more."""
+        more = 0
+        if ready & _SINK and self._take_results() == MESSAGES_PER_TURN:
+            more |= _SINK
+        if ready & _FRONT and self._front.drain(now_ns, MESSAGES_PER_TURN) == MESSAGES_PER_TURN:
+            more |= _FRONT
         for lane in self._lanes:
             if lane.backlog.count or lane.waiting:
                 self._dispatch(lane, now_ns)
         for ended in self._core.expired(now_ns):
             self._answer(ended)
+        if ready & _CONTROL:
+            if self._control.drain(now_ns, MESSAGES_PER_TURN):
+                more |= _CONTROL
+            self._control.outbox.end_turn()
+        if ready & _CHANNEL:
+            self._listen()
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
         self._front.outbox.end_turn()
-        return work
+        return more
 
-    def _wait(self) -> None:
-        """Sleep until something comes or is due."""
-        due_ns = self._next_tick_ns
-        deadline_ns = self._core.next_deadline_ns()
-        if deadline_ns is not None:
-            due_ns = min(due_ns, deadline_ns)
-        timeout_ms = max(0, (due_ns - time.monotonic_ns() + 999_999) // 1_000_000)
-        for source, _ in self._poller.poll(timeout_ms):
-            if source == self._channel.fileno():
-                self._listen()
-            elif source is self._control_socket:
-                self._control.drain(time.monotonic_ns(), MESSAGES_PER_TURN)
-                self._control.outbox.end_turn()
+    def _wait(self, more: int) -> int:
+        """Sleep until something comes or is due; return the sockets that have something. With *more* to do, only look."""
+        timeout_ms = 0
+        if self._front.outbox.take_sent() and int(self._front_socket.get(zmq.EVENTS)) & zmq.POLLIN:
+            more |= _FRONT
+        if not more:
+            due_ns = self._next_tick_ns
+            deadline_ns = self._core.next_deadline_ns()
+            if deadline_ns is not None and deadline_ns < due_ns:
+                due_ns = deadline_ns
+            timeout_ms = max(0, (due_ns - time.monotonic_ns() + 999_999) // 1_000_000)
+        for descriptor, _ in self._epoll.poll(timeout_ms / 1000):
+            more |= self._bits[descriptor]
+        return more
 
     # --- results ---------------------------------------------------------------------------------------------------------
 
@@ -155,7 +177,7 @@ class Server:
                 count += 1
                 self._take_hops(list(HOP.iter_unpack(message)))
         except zmq.Again:
-            pass
+            return count
         return count
 
     def _take_hops(self, hops: list[Hop]) -> None:
@@ -222,10 +244,7 @@ class Server:
         for number, reason in self._incarnations.hanging(now_ns, self._busy()):
             self._channel.send("kill", incarnation=number, reason=reason)
         self._front.outbox.retry(now_ns)
-        self._control.drain(now_ns, MESSAGES_PER_TURN)
-        self._control.outbox.end_turn()
         self._control.outbox.retry(now_ns)
-        self._listen()
         if self._core.draining:
             self._finish_draining(now_ns)
 

@@ -11,9 +11,12 @@ from typing import Protocol
 
 import numpy as np
 
-from schemas.arena import Words, column_of
+from schemas.arena import Words, column_of, scalars
 
 from .life import HELD, ORPHAN, Request
+
+# Below so many slots plain stores cost less than one numpy call.
+FEW = 8
 
 
 class SlotWords(Protocol):
@@ -39,7 +42,8 @@ class SlotTable:
     def __init__(self, words: SlotWords, barrier: Callable[[], None]) -> None:
         self._words = words
         self._barrier = barrier
-        self._holder = words.holder  # numpy scalar stores: 60 ns, and never torn
+        self._holder = words.holder
+        self._one_holder = scalars(words.holder)
         self.count = len(words.generation)
         self.generations = [int(value) for value in words.generation]
         self.requests: list[Request | None] = [None] * self.count
@@ -65,11 +69,15 @@ class SlotTable:
 
     def hand_over(self, slots: list[int], incarnation: int) -> None:
         """Name *incarnation* as the taker of *slots*, before the hops are sent: holder = (broker, incarnation)."""
-        self._holder[slots] = incarnation
+        if len(slots) > FEW:
+            self._holder[slots] = incarnation
+            return
+        for slot in slots:
+            self._one_holder[slot] = incarnation
 
     def take_back(self, slot: int) -> None:
         """Name the broker as the holder of a slot whose hop came back."""
-        self._holder[slot] = 0
+        self._one_holder[slot] = 0
 
     def free(self, slot: int) -> None:
         """Put a slot back: its hop has returned, or nobody can touch it any more."""

@@ -45,7 +45,7 @@ class Window:
         slowest = max(range(len(self._row_ns)), key=self._row_ns.__getitem__)
         inside_ns = self._inside_ns or max(DEFAULT_INSIDE_NS, 2 * self._run_ns[slowest])
         rows = int(inside_ns / max(self._row_ns[slowest], 1.0)) + 1
-        self.size = max(2, min(self._slots, rows * self._replicas + self._cuts))
+        self.size = min(self._slots, max(2, rows * self._replicas + self._cuts))
 
     def backlog_ns(self, requests: int) -> int:
         """Return how long *requests* waiting requests will take at the measured rate; 1 ms while nothing is measured."""

@@ -1,7 +1,7 @@
 """Forms: for each kind of request that a client makes its prebuilt header, and which tensors go into it.
 
-A tick's form is found again by (model, names, datatypes, shapes, options) in 1 us; a new one costs 150 us. Whether the server takes
-such a request is checked once, when its form is made: sizes are part of it.
+A tick's form is found again by (model, names, datatypes, shapes, options) in 1 us; a new one costs 150 us. Whether the server
+takes such a request is checked once, when its form is made: sizes are part of it.
 """
 
 from __future__ import annotations

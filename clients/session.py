@@ -199,7 +199,8 @@ class Session:
             self._take(header, layout, route, rest)
             return
         self._take(header, layout, route, ())
-        for part in rest:
+        for frame in rest:
+            part = bytes(frame)
             try:
                 layout = self._cache.read(part)
             except RequestError as error:

@@ -34,6 +34,11 @@ def holder_word(giver: int, taker: int) -> int:
     return giver << 32 | taker
 
 
+def scalars(words: Words) -> memoryview:
+    """Return *words* flat, as plain integers: one load or store costs 40 ns this way, 100 as a numpy scalar."""
+    return words.reshape(-1).view(np.uint8).data.cast("Q")
+
+
 def _map(descriptor: int, size: int) -> NDArray[np.uint8]:
     """Map *descriptor* shared; a forked child gets no mapping, so that none outlives the reap of its parent."""
     memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)

@@ -8,20 +8,11 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-import numpy as np
-
 # hop, 32 bytes, little-endian
 #   0 slot u32 | 4 generation u32 | 8 ticket u64 | 16 lane u16 | 18 kind u8 | 19 stage u8 | 20 code u16 | 22 flags u16
 #   24 deadline_ns u64 (monotonic clock of this machine)
 HOP = struct.Struct("<IIQHBBHHQ")
 HOP_BYTES = HOP.size
-
-HOP_DTYPE = np.dtype(
-    [
-        ("slot", "<u4"), ("generation", "<u4"), ("ticket", "<u8"), ("lane", "<u2"), ("kind", "u1"), ("stage", "u1"),
-        ("code", "<u2"), ("flags", "<u2"), ("deadline_ns", "<u8"),
-    ]
-)  # fmt: skip
 
 # Set in ``flags``: run this one alone, because a process died while it ran in a batch.
 LONE = 1

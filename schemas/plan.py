@@ -41,8 +41,8 @@ class LinkTensor:
 class LinkPlan:
     """What one stage hands to the next: rows in shared memory when they are in two processes, scratch of one otherwise.
 
-    *static*: each tensor has its one shape in every slot, so descriptors are neither written nor read.
-    *packed*: tensors lie one behind the other as they came (the input link), offsets are in the descriptors.
+    *static*: each tensor has its one shape in every slot, so descriptors are neither written nor read. Otherwise a slot's shapes
+    and offsets are in its descriptors.
     """
 
     name: str

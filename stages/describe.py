@@ -1,6 +1,7 @@
 """Find out what a configuration comes to: load each model once, check that libraries and functions are there, make the plan.
 
-Runs in a process of its own at start, so that the supervisor never imports a model's runtime and a broken file is told in one line.
+Runs in a process of its own at start, so that the supervisor never imports a model's runtime
+and a broken file is told in one line.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import sys
 
 from schemas.config import Config, LaneConfig
 from schemas.plan import LanePlan, Plan
-from schemas.status import ConfigError
 
 from .decode import load_decoders
 from .engine import OnnxEngine

@@ -18,6 +18,7 @@ from schemas.plan import (
     LinkTensor,
     Plan,
     ProcessPlan,
+    RegionPlan,
     StepPlan,
     align,
     place_regions,
@@ -87,7 +88,15 @@ class _LaneBuilder:
         regions, arena_bytes = place_regions(self._lane.slots, words.end, [(link.name, link.row_bytes) for link in shared])
         return self._lane_plan(cut, links, at, regions=regions, arena_bytes=arena_bytes)
 
-    def _lane_plan(self, cut, links, final, *, regions, arena_bytes) -> LanePlan:  # type: ignore[no-untyped-def]
+    def _lane_plan(
+        self,
+        cut: tuple[LaneProcess, ...],
+        links: tuple[LinkPlan, ...],
+        final: int,
+        *,
+        regions: tuple[RegionPlan, ...],
+        arena_bytes: int,
+    ) -> LanePlan:
         lane = self._lane
         return LanePlan(
             name=lane.name,

@@ -100,7 +100,10 @@ class SharedLink:
     def scatter(self, slots: Sequence[int], rows: Sequence[int], outputs: Mapping[str, Array]) -> list[RequestError | None]:
         if self.plan.static:
             for name, values in outputs.items():
-                self._rows[name][slots, 0] = values
+                if len(slots) == 1:
+                    self._rows[name][slots[0], 0] = values[0]
+                else:
+                    self._rows[name][slots, 0] = values
             return [None] * len(slots)
         ends = np.cumsum(rows).tolist()
         return [

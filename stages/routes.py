@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zmq
 
-from schemas.arena import Board, column_of
+from schemas.arena import Board, column_of, scalars
 from schemas.spawn import sink_endpoint, worker_endpoint
 from schemas.words import BROKER, HEAD_VERSION, INCARNATION, PROCESS, VISIBLE
 
@@ -39,6 +39,7 @@ class Routes:
     ) -> None:
         self._context = context
         self._board = board
+        self._head = scalars(board.head)
         self._directory = directory
         self._column = column_of(incarnation)
         self._wanted = wanted
@@ -48,7 +49,7 @@ class Routes:
 
     def refresh(self) -> None:
         """Look at the board when it has changed: connect to who came, leave who went."""
-        version = int(self._board.head[HEAD_VERSION])
+        version = self._head[HEAD_VERSION]
         if version == self._version:
             return
         self._version = version

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from schemas.arena import LaneArena, Words
+from schemas.arena import LaneArena, Words, scalars
 from schemas.hop import LONE, Hop, HopKind
-from schemas.plan import ERROR_TEXT_BYTES, LanePlan, LaneProcess
+from schemas.plan import ERROR_TEXT_BYTES, STAMP_WORDS, LanePlan, LaneProcess
 from schemas.status import Code, RequestError
 from schemas.words import RUN_COUNT, RUN_LANE, RUN_LIMIT_NS, RUN_STARTED_NS
 
@@ -29,15 +29,19 @@ class CallMarks:
     """Says in shared memory which slots the running call into stage code covers, so that a death in it can be laid to them."""
 
     def __init__(self, column: Words, pairs: Words, lane: int, clock: Callable[[], int]) -> None:
-        self._column = column
+        self._column = scalars(column)
         self._pairs = pairs
+        self._one_pair = scalars(pairs)
         self._lane = lane
         self.now_ns = clock
 
     def enter(self, hops: Sequence[Hop], limit_ns: int) -> int:
         """Mark the call as running and return when it began, ns."""
         count = len(hops)
-        self._pairs[:count] = [hop[0] << 32 | hop[1] for hop in hops]
+        if count == 1:
+            self._one_pair[0] = hops[0][0] << 32 | hops[0][1]
+        else:
+            self._pairs[:count] = [hop[0] << 32 | hop[1] for hop in hops]
         self._column[RUN_LANE] = self._lane
         self._column[RUN_COUNT] = count
         self._column[RUN_LIMIT_NS] = limit_ns
@@ -83,6 +87,8 @@ class LaneRunner:
         self._infer_at = infer_at
         self._scratch = [link for link in links if isinstance(link, ScratchLink)]
         self._stamps = arena.stamps
+        self._one_stamp = scalars(arena.stamps)
+        self._stamps_per_slot = len(plan.steps) * STAMP_WORDS
         self._error = arena.error
         self._marks = marks
         self._hang_ns = max(MIN_HANG_NS, plan.hang_limit_ns)
@@ -162,7 +168,7 @@ class LaneRunner:
             began = self._marks.enter((hop,), self._hang_ns)
             step.run(slot)
             now_ns = self._marks.leave()
-            self._stamps[slot, index] = (began, now_ns, 1)
+            self._stamp(slot, index, (began, now_ns, 1))
         return now_ns
 
     # --- the model and after ---------------------------------------------------------------------------------------------
@@ -201,8 +207,16 @@ class LaneRunner:
         began = self._marks.enter(hops, self._run_hang_ns)
         errors = infer.run(slots, rows, shapes)
         done = self._marks.leave()
-        self._stamps[slots, self._infer_at] = (began, done, sum(rows))
+        if len(slots) == 1:
+            self._stamp(slots[0], self._infer_at, (began, done, rows[0]))
+        else:
+            self._stamps[slots, self._infer_at] = (began, done, sum(rows))
         return errors, done
+
+    def _stamp(self, slot: int, step: int, words: tuple[int, int, int]) -> None:
+        """Note when a step ran on one slot: (started_ns, done_ns, batch)."""
+        at = slot * self._stamps_per_slot + step * STAMP_WORDS
+        self._one_stamp[at], self._one_stamp[at + 1], self._one_stamp[at + 2] = words
 
     def _hand_on(self, hops: list[Hop], errors: Sequence[RequestError | None], now_ns: int, flush: Callable[[int], None]) -> None:
         if not self._after and not any(errors):

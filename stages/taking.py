@@ -11,12 +11,15 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.arena import LaneArena, Words, column_of, holder_word
-from schemas.hop import HOP_DTYPE, Hop
+from schemas.arena import LaneArena, Words, column_of, holder_word, scalars
+from schemas.hop import HOP, Hop
 from schemas.words import STALE
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH = np.uint64(32)
+_LOW_BITS = 0xFFFFFFFF
+# Up to so many hops are handled one by one: below it numpy's calls cost more than they save, most of all on a cold cache.
+FEW = 4
 
 
 class SlotHands:
@@ -29,39 +32,62 @@ class SlotHands:
         self._holder = arena.holder
         self._held = arena.held[column_of(incarnation)]
         self._mine: NDArray[np.bool_] = np.zeros(len(arena.holder), np.bool_)
+        self._one_generation = scalars(arena.generation)
+        self._one_holder = scalars(arena.holder)
+        self._one_held = scalars(self._held)
+        self._one_mine = self._mine.data
         self._column = column
         self._taken = taken
+        self._one_taken = scalars(taken)
         self._me = incarnation
+        self._mine_word = holder_word(incarnation, incarnation)
         self._fault = fault
 
-    def take(self, hops: NDArray[np.void]) -> list[Hop]:
-        """Take the slots of *hops* (HOP_DTYPE) and return those hops that are valid."""
-        slots = hops["slot"].astype(np.intp)
-        if len(hops) > 1 and len(set(slots.tolist())) < len(hops):
-            # The same slot twice in one array: an old hop beside a new one. One after the other, so that each is judged alone.
-            return [hop for index in range(len(hops)) for hop in self.take(hops[index : index + 1])]
-        self._held[slots] = 1
-        # Between the store above and the load below there must be a barrier; the broker makes it (schemas.membarrier).
-        holders = self._holder[slots]
-        valid = (self._generation[slots] == hops["generation"]) & (holders & _LOW == self._me) & (holders >> _HIGH != self._me)
-        if not valid.all():
-            hops, slots, holders = self._drop_stale(hops, slots, holders, valid)
+    def take(self, hops: list[Hop]) -> list[Hop]:
+        """Take the slots of *hops* and return those hops that are valid."""
+        if len(hops) <= FEW or len({hop[0] for hop in hops}) < len(hops):
+            # The same slot twice in one message is an old hop beside a new one: each is judged alone.
+            return [hop for hop in hops if self._take_one(hop)]
+        return self._take_many(hops)
+
+    def _take_one(self, hop: Hop) -> bool:
+        """The same as ``_take_many``, for one hop."""
+        slot = hop[0]
+        self._one_held[slot] = 1
+        # Between the store above and the loads below there must be a barrier; the broker makes it (schemas.membarrier).
+        holder = self._one_holder[slot]
+        if self._one_generation[slot] != hop[1] or holder & _LOW_BITS != self._me or holder >> 32 == self._me:
+            if not self._one_mine[slot]:
+                self._one_held[slot] = 0
+            self._column[STALE] += np.uint64(1)
+            return False
         if self._fault is not None:
             self._fault("after_take")
             self._fault("between_check_and_write")
-        self._holder[slots] = holder_word(self._me, self._me)
+        self._one_holder[slot] = self._mine_word
+        self._one_mine[slot] = True
+        self._one_taken[column_of(holder >> 32)] += 1
+        return True
+
+    def _take_many(self, hops: list[Hop]) -> list[Hop]:
+        slots = np.array([hop[0] for hop in hops], np.intp)
+        self._held[slots] = 1
+        holders = self._holder[slots]
+        same_life = self._generation[slots] == np.array([hop[1] for hop in hops], np.uint64)
+        valid = same_life & (holders & _LOW == self._me) & (holders >> _HIGH != self._me)
+        if not valid.all():
+            stale = slots[~valid]
+            self._held[stale[~self._mine[stale]]] = 0
+            self._column[STALE] += np.uint64(len(stale))
+            hops = [hop for hop, is_valid in zip(hops, valid.tolist(), strict=True) if is_valid]
+            slots, holders = slots[valid], holders[valid]
+        if self._fault is not None:
+            self._fault("after_take")
+            self._fault("between_check_and_write")
+        self._holder[slots] = self._mine_word
         self._mine[slots] = True
         self._count(holders)
-        taken: list[Hop] = hops.tolist()
-        return taken
-
-    def _drop_stale(
-        self, hops: NDArray[np.void], slots: NDArray[np.intp], holders: Words, valid: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.void], NDArray[np.intp], Words]:
-        stale = slots[~valid]
-        self._held[stale[~self._mine[stale]]] = 0
-        self._column[STALE] += np.uint64(len(stale))
-        return hops[valid], slots[valid], holders[valid]
+        return hops
 
     def _count(self, holders: Words) -> None:
         """Count what came from each sender, so that it can tell how much waits here."""
@@ -75,12 +101,25 @@ class SlotHands:
 
     def let_go(self, hops: list[Hop], *, to: int, send: Callable[[bytes], None]) -> None:
         """Hand the slots of *hops* to incarnation *to*: holder, send, then ``held``; nothing is touched after the send."""
-        slots = [hop[0] for hop in hops]
         if self._fault is not None:
             self._fault("after_write")
+        if len(hops) <= FEW:
+            self._let_go_few(hops, holder_word(self._me, to), send)
+            return
+        slots = [hop[0] for hop in hops]
         self._holder[slots] = holder_word(self._me, to)
-        send(np.array(hops, HOP_DTYPE).tobytes())
+        send(b"".join([HOP.pack(*hop) for hop in hops]))
         if self._fault is not None:
             self._fault("after_send")
         self._mine[slots] = False
         self._held[slots] = 0
+
+    def _let_go_few(self, hops: list[Hop], holder: int, send: Callable[[bytes], None]) -> None:
+        for hop in hops:
+            self._one_holder[hop[0]] = holder
+        send(b"".join([HOP.pack(*hop) for hop in hops]))
+        if self._fault is not None:
+            self._fault("after_send")
+        for hop in hops:
+            self._one_mine[hop[0]] = False
+            self._one_held[hop[0]] = 0

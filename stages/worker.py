@@ -8,13 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import zmq
 
 from schemas import membarrier
-from schemas.arena import Board, LaneArena, column_of
+from schemas.arena import Board, LaneArena, column_of, scalars
 from schemas.config import Config, load_config
-from schemas.hop import HOP, HOP_DTYPE, Hop, HopKind
+from schemas.hop import HOP, Hop, HopKind
 from schemas.logs import configure, get_logger
 from schemas.plan import LanePlan, LaneProcess, Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
@@ -57,12 +56,16 @@ class Worker:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._pull = self._context.socket(zmq.PULL)
         self._pull.setsockopt(zmq.RCVHWM, 0)
+        self._pull.setsockopt(zmq.RCVTIMEO, IDLE_POLL_NS // 1_000_000)
         self._pull.bind(worker_endpoint(spawn.directory, spawn.process, spawn.incarnation))
         self._fault = fault_hook(spawn.name)
         lanes = [plan.lanes[index] for index in plan.processes[spawn.process].lanes]
         self._lanes = {lane.index: self._lane(lane, config) for lane in lanes}
         wanted = {work.next_process for work in self._lanes.values() if work.next_process >= 0}
         self._routes = Routes(self._context, self._board, directory=spawn.directory, incarnation=spawn.incarnation, wanted=wanted)
+        self._lane_list = list(self._lanes.values())
+        self._words = scalars(self._column)
+        self._turns = 0
         self._flushed_ns = 0
 
     def _lane(self, plan: LanePlan, config: Config) -> LaneWork:
@@ -98,22 +101,23 @@ class Worker:
 
     def turn(self) -> None:
         """Take what is there, do one batch of each lane, send what is finished; wait only when there is nothing to do."""
-        self._column[TURNS] += np.uint64(1)
-        if not self._take():
-            wait_ns = self._may_wait_ns()
-            if wait_ns > 0:
-                self._wait(wait_ns)
-                self._take()
+        self._turns += 1
+        self._words[TURNS] = self._turns
+        wait_ns = self._may_wait_ns()
+        if wait_ns == IDLE_POLL_NS:
+            self._take(self._receive())
+        elif self._has_message() or self._wait(wait_ns):
+            self._take(self._pull.recv(zmq.NOBLOCK))
         self._routes.refresh()
         self._flushed_ns = now_ns = time.monotonic_ns()
-        for work in self._lanes.values():
+        for work in self._lane_list:
             work.runner.work(now_ns, self._flush_if_due)
         self._flush()
 
     def _may_wait_ns(self) -> int:
         """Return how long this process may sleep: not at all with work to do, else until a held batch must go."""
         wait_ns = IDLE_POLL_NS
-        for work in self._lanes.values():
+        for work in self._lane_list:
             if work.runner.has_incoming:
                 return 0
             wake_ns = work.runner.next_wake_ns()
@@ -121,29 +125,40 @@ class Worker:
                 wait_ns = min(wait_ns, wake_ns - time.monotonic_ns())
         return wait_ns
 
-    def _wait(self, wait_ns: int) -> None:
-        """Sleep until a message comes or the time is over; select knows microseconds where poll knows milliseconds."""
-        if wait_ns >= 2_000_000:
-            self._pull.poll(wait_ns // 1_000_000)
-        elif not self._pull.get(zmq.EVENTS) & zmq.POLLIN:
-            select.select([self._pull.fileno()], [], [], wait_ns / 1e9)
+    def _has_message(self) -> bool:
+        return bool(int(self._pull.get(zmq.EVENTS)) & zmq.POLLIN)
 
-    def _take(self) -> bool:
-        """Take the hops of all messages that are there; True when there were any."""
-        messages: list[bytes] = []
-        try:
-            while len(messages) < MESSAGES_PER_TURN:
-                messages.append(self._pull.recv(zmq.NOBLOCK))
-        except zmq.Again:
-            pass
-        if not messages:
+    def _wait(self, wait_ns: int) -> bool:
+        """Sleep until a message comes (True) or the time is over; select knows microseconds where poll knows milliseconds."""
+        if wait_ns <= 0:
             return False
-        hops = np.frombuffer(b"".join(messages), HOP_DTYPE)
+        if wait_ns >= 2_000_000:
+            return bool(self._pull.poll(wait_ns // 1_000_000))
+        select.select([self._pull.fileno()], [], [], wait_ns / 1e9)
+        return self._has_message()
+
+    def _receive(self) -> bytes:
+        """Sleep until a message comes and return it, empty when the time is over. Each look at the socket is two system calls,
+        and this way there are the fewest."""
+        try:
+            return self._pull.recv()
+        except zmq.Again:
+            return b""
+
+    def _take(self, message: bytes) -> None:
+        """Take the hops of *message* and of all that lie behind it."""
+        messages = [message]
+        while len(messages) < MESSAGES_PER_TURN and self._has_message():
+            messages.append(self._pull.recv(zmq.NOBLOCK))
+        hops: list[Hop] = list(HOP.iter_unpack(b"".join(messages)))
+        if len(self._lane_list) == 1:
+            work = self._lane_list[0]
+            work.runner.add(work.hands.take(hops))
+            return
         for index, work in self._lanes.items():
-            mine = hops if len(self._lanes) == 1 else hops[hops["lane"] == index]
-            if len(mine):
+            mine = [hop for hop in hops if hop[3] == index]
+            if mine:
                 work.runner.add(work.hands.take(mine))
-        return True
 
     def _flush_if_due(self, now_ns: int) -> None:
         if now_ns - self._flushed_ns >= FLUSH_AFTER_NS:
@@ -152,7 +167,7 @@ class Worker:
 
     def _flush(self) -> None:
         """Send on what is finished: results and errors to the broker, the rest to the next process."""
-        for work in self._lanes.values():
+        for work in self._lane_list:
             finished = work.runner.finished
             if not finished:
                 continue

@@ -1,0 +1,198 @@
+"""The blocking client: numpy in, numpy out, over one DEALER socket. What messages mean is in ``session.py``.
+
+A Client belongs to the thread that made it, which also takes replies in: they are handled whenever a call is waited for, asked
+whether it is done, or made. Many calls may be in flight. Nothing is sent twice: when the connection or the server's life ends,
+every call in flight ends with ConnectionLost, and the caller decides; the next call connects again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
+
+import zmq
+
+from schemas.messages import Body, Control, ControlReply, Health, HealthReply, Limits, Metadata, MetadataReply
+from schemas.params import ParamValue
+from schemas.status import ControlOp, HealthScope
+
+from .calls import Options, Pending, Result
+from .errors import SlotlineError
+from .line import Line
+from .many import Many
+from .session import Outgoing
+
+T = TypeVar("T")
+Inputs = Mapping[str, Any]
+
+_NS_PER_S = 1_000_000_000
+
+
+class Client:
+    """A connection to a Slotline server.
+
+    Args:
+        endpoint: such as "ipc://run/slotline.ipc" or "tcp://127.0.0.1:7000".
+        timeout_s: how long connecting, and a call that names no budget, may take.
+        context: ZeroMQ's, when the process has its own; default: the process-wide one.
+
+    Raises:
+        ServerUnreachable: nobody answered in time.
+        RequestRefused: the server does not take this client.
+    """
+
+    def __init__(self, endpoint: str, *, timeout_s: float = 5.0, context: zmq.Context[zmq.Socket[bytes]] | None = None) -> None:
+        if not 0 < timeout_s < 1e6:
+            raise ValueError(f"timeout_s: expected more than 0 and less than 1e6 seconds, got {timeout_s}")
+        self._line = Line(context or zmq.Context.instance(), endpoint, int(timeout_s * _NS_PER_S))
+        self._session = self._line.session
+        self._line.make_ready()
+
+    def __enter__(self) -> Self:
+        """Return the client; it is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """End what is in flight with Cancelled, and give the socket back."""
+        self._line.close()
+
+    @property
+    def epoch(self) -> int:
+        """The server's present life: another number after a reconnect means that it was restarted."""
+        return self._session.epoch
+
+    @property
+    def limits(self) -> Limits:
+        """What the server takes: bytes, frames, calls in flight, budgets."""
+        return self._session.limits
+
+    # --- inference -------------------------------------------------------------------------------------------------------
+
+    def infer(self, model: str, inputs: Inputs, **options: Unpack[Options]) -> Result:
+        """Send one request and return its result.
+
+        Args:
+            model: the lane's name.
+            inputs: name -> array, list of bytes, or Encoded.
+            options: see ``Options``.
+
+        Raises:
+            RequestRefused: the request is wrong, or (Busy) comes at a bad time.
+            RequestFailed: the server failed at it.
+            DeadlineExceeded: the budget was used up.
+            ConnectionLost: the connection ended first; it may have run.
+            ServerUnreachable: there is no connection and nobody answers.
+        """
+        return self.submit(model, inputs, **options).result()
+
+    def submit(self, model: str, inputs: Inputs, **options: Unpack[Options]) -> Pending[Result]:
+        """Send one request and return the call, to be waited for later; raises what is found out before it is sent."""
+        outgoing = self._start(model, inputs, options)
+        self._line.put([outgoing.call], outgoing.header, outgoing.frames)
+        return outgoing.call
+
+    @overload
+    def infer_many(
+        self, model: str, inputs: Sequence[Inputs], *, return_exceptions: Literal[False] = False, **options: Unpack[Options]
+    ) -> list[Result]: ...
+
+    @overload
+    def infer_many(
+        self, model: str, inputs: Sequence[Inputs], *, return_exceptions: bool, **options: Unpack[Options]
+    ) -> list[Result | SlotlineError]: ...
+
+    def infer_many(
+        self, model: str, inputs: Sequence[Inputs], *, return_exceptions: bool = False, **options: Unpack[Options]
+    ) -> Sequence[Result | SlotlineError]:
+        """Send many requests, small ones packed, and return their results in order.
+
+        At most 256 of them, or 16 MiB, are in flight at once, so that a lane's default backlog takes them.
+
+        Args:
+            return_exceptions: put what went wrong into the list; else all are finished, and then the first of them is raised.
+            options: the same for all; a budget counts from the moment that its request is sent.
+        """
+        many = Many(
+            start=lambda one: self._start(model, one, options, may_pack=True),
+            send=self._send_message,
+            max_in_flight=self.limits.max_in_flight,
+            max_bytes=self.limits.max_payload,
+        )
+        for one in inputs:
+            many.add(one)
+        outcomes = many.finish()
+        if not return_exceptions:
+            for outcome in outcomes:
+                if isinstance(outcome, SlotlineError):
+                    raise outcome
+        return outcomes
+
+    def wait(self, calls: Iterable[Pending[Any]], timeout_s: float | None = None) -> None:
+        """Wait until all *calls* have ended, or *timeout_s* have passed."""
+        until_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * _NS_PER_S)
+        for call in calls:
+            self._line.wait(call, None if until_ns is None else max(0, until_ns - time.monotonic_ns()) / _NS_PER_S)
+
+    def as_completed(self, calls: Iterable[Pending[T]]) -> Iterator[Pending[T]]:
+        """Yield *calls* as they end."""
+        waiting = list(calls)
+        while waiting:
+            ended = [call for call in waiting if call.outcome is not None]
+            waiting = [call for call in waiting if call.outcome is None]
+            yield from ended
+            if waiting and not ended:
+                self._line.check_owner()
+                self._line.turn(min(call.deadline_ns for call in waiting) - time.monotonic_ns())
+                self._session.expire(time.monotonic_ns())
+
+    def cancel(self, call: Pending[Any]) -> bool:
+        """End *call* with Cancelled and tell the server; False when it had ended before."""
+        self._line.check_owner()
+        header = self._session.cancel(call)
+        if header is not None:
+            # When the socket takes nothing now, the request's own budget ends it.
+            self._line.tell(header)
+        return header is not None
+
+    # --- questions -------------------------------------------------------------------------------------------------------
+
+    def health(self) -> HealthReply:
+        """Return the server's state and how much it has to do."""
+        return self._ask(Health(HealthScope.LIVE), HealthReply)
+
+    def ready(self, model: str | None = None) -> bool:
+        """Return whether the server, or one *model*, takes requests."""
+        scope = HealthScope.READY if model is None else HealthScope.MODEL_READY
+        return self._ask(Health(scope, model or ""), HealthReply).ok
+
+    def metadata(self, model: str = "") -> MetadataReply:
+        """Return what *model* takes and gives; without one, what the server is and serves."""
+        return self._ask(Metadata(model), MetadataReply)
+
+    def stats(self) -> Mapping[str, ParamValue]:
+        """Return the server's counters by name; answered on its control endpoint only."""
+        return self._ask(Control(ControlOp.STATS), ControlReply).stats
+
+    def _ask(self, body: Body, answer: type[T]) -> T:
+        self._line.make_ready()
+        question = self._session.ask(body, time.monotonic_ns())
+        self._line.put([question.call], question.header, ())
+        reply = question.call.result()
+        assert isinstance(reply, answer), "the session takes only the kind that answers this question"
+        return reply
+
+    def _start(self, model: str, inputs: Inputs, options: Options, *, may_pack: bool = False) -> Outgoing:
+        # Before connecting, which counts.
+        now_ns = time.monotonic_ns()
+        self._line.make_ready(options.get("budget_us"))
+        return self._session.submit(model, inputs, options, now_ns, may_pack=may_pack)
+
+    def _send_message(self, pack: Sequence[Outgoing]) -> None:
+        """Send the requests of *pack* as one message: a Packed one, or a single one with its frames."""
+        header, *others = [outgoing.header for outgoing in pack]
+        self._line.put([outgoing.call for outgoing in pack], header, others or pack[0].frames)

@@ -1,0 +1,158 @@
+"""A line to the server: one connection at a time, and the session whose messages it moves. Owned by the thread of its client."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import zmq
+
+from schemas.status import Code
+
+from .calls import Pending
+from .connection import Connection
+from .errors import BadReply, Cancelled, ConnectionLost, DeadlineExceeded, ServerUnreachable
+from .session import Frame, Session
+
+# Between two tries of a server that ends each connection.
+RETRY_S = 0.05
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+
+
+class Line:
+    """Moves messages while there is a connection, and makes one when a call needs it.
+
+    Args:
+        timeout_ns: how long connecting may take, and a call that names no budget.
+
+    Attributes:
+        session: what the messages mean.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, timeout_ns: int) -> None:
+        self.session = Session(timeout_us=max(1, timeout_ns // 1000), wait=self.wait)
+        self._context = context
+        self._endpoint = endpoint
+        self._timeout_ns = timeout_ns
+        self._owner = threading.get_ident()
+        self._connection: Connection | None = None
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End what is in flight with Cancelled, and give the socket back."""
+        self._is_closed = True
+        self.session.end_all(lambda model: Cancelled(Code.CANCELLED, f"{model}: the client was closed"))
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def tell(self, header: bytes) -> None:
+        """Send a message without an answer, if it can be sent at once."""
+        if self._connection is not None:
+            self._connection.send(header, ())
+
+    def put(self, calls: Sequence[Pending[Any]], header: bytes, frames: Sequence[Frame]) -> None:
+        """Send one message that starts *calls*; when the socket is full, take replies until it is not, or the calls end."""
+        while calls[-1].outcome is None:
+            assert self._connection is not None, "without a connection no call is in flight"
+            if self._connection.send(header, frames):
+                return
+            left_ns = calls[-1].deadline_ns - time.monotonic_ns()
+            if left_ns <= 0:
+                for call in calls:
+                    self.session.expire_one(call)
+                return
+            self.turn(left_ns, to_send=True)
+
+    def wait(self, call: Pending[Any], timeout_s: float | None) -> None:
+        """Take replies until *call* has ended or the time is up; see ``calls.Wait``."""
+        self.check_owner()
+        until_ns = call.deadline_ns
+        if timeout_s is not None:
+            until_ns = min(until_ns, time.monotonic_ns() + int(timeout_s * _NS_PER_S))
+        while call.outcome is None:
+            left_ns = until_ns - time.monotonic_ns()
+            # Also when the time is up: what has arrived counts.
+            self.turn(left_ns)
+            if left_ns <= 0:
+                if call.deadline_ns <= until_ns:
+                    self.session.expire_one(call)
+                return
+
+    def turn(self, wait_ns: int, *, to_send: bool = False) -> None:
+        """Wait for something to happen, then take all replies that are there."""
+        connection, session = self._connection, self.session
+        if connection is None:
+            return
+        connection.poll(max(0, -(-wait_ns // _NS_PER_MS)), to_send=to_send)
+        # Read before the last messages are taken: those that came before the end are not lost.
+        end = connection.end
+        try:
+            while session.in_flight and (message := connection.receive()) is not None:
+                session.receive(*message)
+        except BadReply as error:
+            end = str(error)
+        if end:
+            self._lose(end)
+
+    def _lose(self, reason: str) -> None:
+        """End the connection and what is in flight on it."""
+        self._drop_connection()
+        self.session.end_all(lambda model: ConnectionLost(f"{model}: {self._endpoint}: {reason} with the call in flight"))
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close(linger_ms=0)
+            self._connection = None
+
+    def make_ready(self, budget_us: int | None = None) -> None:
+        """See that there is a connection, and room for a call.
+
+        Args:
+            budget_us: of the call that needs it; connecting takes no longer.
+
+        Raises:
+            ServerUnreachable: nobody answers.
+            RuntimeError: the client is closed, or another thread's.
+        """
+        self.check_owner()
+        if self._is_closed:
+            raise RuntimeError("the client is closed: make another one")
+        if self._connection is not None and self._connection.has_ended():
+            self.turn(0)
+        if self._connection is None:
+            self._connect(min(self._timeout_ns, budget_us * 1000) if budget_us else self._timeout_ns)
+        if self.session.is_full:
+            self.turn(0)
+            self.session.expire(time.monotonic_ns())
+
+    def _connect(self, timeout_ns: int) -> None:
+        """Open a connection and say Hello, until the server answers or the time is up."""
+        until_ns = time.monotonic_ns() + timeout_ns
+        why = ""
+        while (left_ns := until_ns - time.monotonic_ns()) > 0:
+            self._connection = Connection(self._context, self._endpoint)
+            try:
+                hello = self.session.hello(time.monotonic_ns(), timeout_us=-(-left_ns // 1000))
+                self.put([hello.call], hello.header, hello.frames)
+                self.session.welcome(hello.call.result())
+                return
+            except ConnectionLost as error:
+                why = f", last: {error}"
+                time.sleep(min(RETRY_S, max(0, until_ns - time.monotonic_ns()) / _NS_PER_S))
+            except DeadlineExceeded:
+                break
+            except BaseException:
+                self._drop_connection()
+                raise
+        self._drop_connection()
+        cure = "start one there with `slotline serve CONFIG`, or name another endpoint"
+        raise ServerUnreachable(f"{self._endpoint}: no server answered within {timeout_ns / _NS_PER_S:g} s{why}; {cure}")
+
+    def check_owner(self) -> None:
+        """Raise RuntimeError in a thread that is not the client's."""
+        if threading.get_ident() != self._owner:
+            raise RuntimeError("a Client belongs to the thread that made it: make one in each thread")

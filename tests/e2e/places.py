@@ -1,0 +1,43 @@
+"""Fixtures of tests with real servers: a short directory each, and the check that nothing is left in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from server import Server, left_behind, memory_of, wait_until
+
+StartServer = Callable[..., Server]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a name short enough for ipc; afterwards no process, socket, lock or memory of ours is left there."""
+    made = Path(tempfile.mkdtemp(prefix="slt-"))
+    yield made
+    try:
+        # A killed supervisor's children end by a signal from the kernel: soon, not at once.
+        wait_until(lambda: not left_behind(made), f"nothing left behind but {left_behind(made)}", timeout_s=5.0)
+        assert not memory_of(os.getpid())
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def make_server(place: Path) -> Iterator[StartServer]:
+    """Make servers in the test's own directory; those that still run are killed, and their stderr shown when the test fails."""
+    made: list[Server] = []
+
+    def make(config: str, **options: object) -> Server:
+        server = Server(place, config, **options)  # type: ignore[arg-type]
+        made.append(server)
+        return server
+
+    yield make
+    for server in made:
+        print(server.errors()[-4000:])
+        server.kill()

@@ -1,0 +1,83 @@
+"""The ownership rule with real processes: die or stop at each fault point, four slots, answers that digest every byte.
+
+Each process that is started again strikes again, 1.2 s after its first request: late enough not to be a crash loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import configs
+import pytest
+from load import DigestLoad
+from places import StartServer
+from raw_client import statistics
+from server import Server
+
+POINTS = ("after_take", "between_check_and_write", "after_write", "after_send")
+STAGES = ("decode", "preprocess", "postprocess")
+FAULT_MS = 1200
+SLOTS = 4
+
+
+def faults_by_stage(server: Server) -> Counter[str]:
+    """Return how often each stage was struck: after a stop the supervisor kills it, so every fault is a death."""
+    return Counter(name.split(".")[1] for name in server.deaths())
+
+
+def suffer(make_server: StartServer, *, point: str, action: str, faults: int) -> None:
+    """Run load until each stage was struck *faults* times; every request must get its one right answer."""
+    fault = {"SLOTLINE_FAULT": f"{point}:{action}:{FAULT_MS}ms"}
+    server = make_server(configs.digests(slots=SLOTS, replicas="{ preprocess = 2 }"), environment=fault).start()
+    load = DigestLoad(server.endpoint, seed=faults)
+    load.run_until(lambda: min(faults_by_stage(server)[stage] for stage in STAGES) >= faults, timeout_s=30 + 20 * faults)
+
+    load.finish()
+    check_slots(server, received=load.sent)
+    assert server.stop() == 0
+    load.close()
+    print(f"{point} {action}: {load.sent} requests, faults {dict(faults_by_stage(server))}")
+
+
+def check_slots(server: Server, *, received: int) -> None:
+    """Fail unless the ledger balances and every slot is free."""
+    stats = statistics(server.control)
+    assert stats["ledger.balanced"]
+    assert (stats["ledger.received"], stats["ledger.answered"], stats["ledger.in_flight"]) == (received, received, 0)
+    assert (stats["lane.digests.slots_free"], stats["lane.digests.slots_condemned"]) == (SLOTS, 0)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_each_request_is_answered_once_though_its_processes_are_killed(make_server: StartServer, point: str) -> None:
+    """Killed at each point of the worker's loop: 20 times and more, since one of the three stages has two replicas."""
+    suffer(make_server, point=point, action="kill", faults=6)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_each_request_is_answered_once_though_its_processes_are_stopped(make_server: StartServer, point: str) -> None:
+    """A stopped process is killed and replaced; it cannot write into a slot's next life."""
+    suffer(make_server, point=point, action="stop", faults=2)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("action", ["kill", "stop"])
+@pytest.mark.parametrize("point", POINTS)
+def test_the_rule_holds_for_long(make_server: StartServer, point: str, action: str) -> None:
+    """Twenty faults of each stage at each point."""
+    suffer(make_server, point=point, action=action, faults=20)
+
+
+def test_a_slot_waits_for_a_live_process_that_may_still_touch_it(make_server: StartServer) -> None:
+    """The giver dies after the send while the taker stalls between its check and its first write: the slot's next life begins
+    only when the taker has let go, and what it still sends of the old one counts for nothing.
+    """
+    faults = f"between_check_and_write:stall:7:digests.preprocess,after_send:kill:{FAULT_MS}ms:digests.decode"
+    server = make_server(configs.digests(slots=SLOTS), environment={"SLOTLINE_FAULT": faults}).start()
+    load = DigestLoad(server.endpoint, seed=1)
+    load.run_until(lambda: statistics(server.control)["ledger.late_hops"] >= 3)
+
+    load.finish()
+    check_slots(server, received=load.sent)
+    assert server.stop() == 0
+    load.close()
+    assert faults_by_stage(server)["preprocess"] == 0
