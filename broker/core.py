@@ -18,6 +18,7 @@ from .lanes import Lane
 from .life import Client, Request
 from .metrics import Ledger
 
+_NO_REPLICA = int(HopKind.NO_REPLICA)
 # A request whose holders died this often, without it being in their running call, is given up: something else is wrong.
 MAX_RETRIES = 5
 # A request in the running call of this many dying processes is what kills them.
@@ -124,10 +125,10 @@ class Core:
         if request is None or request.ticket != life_of[1]:
             self.ledger.late_hops += 1
             return None
-        if kind == HopKind.NO_REPLICA and request.state == life.HELD:
+        if kind == _NO_REPLICA and request.state == life.HELD:
             return self._wait_for_replica(lane, request, stage)
         was_orphan = request.state == life.ORPHAN
-        event = life.NO_REPLICA if kind == HopKind.NO_REPLICA else life.RETURN_ERROR if code else life.RETURN_OK
+        event = life.NO_REPLICA if kind == _NO_REPLICA else life.RETURN_ERROR if code else life.RETURN_OK
         request.step(event)
         lane.slots.take_back(slot)
         if was_orphan:

@@ -140,7 +140,18 @@ class ReplyTemplate:
         frames: payload frames that each reply needs.
     """
 
-    __slots__ = ("_backlog", "_header_bytes", "_inline", "_pieces", "_retries", "_route", "_sizes", "_timing", "frames")
+    __slots__ = (
+        "_backlog",
+        "_header_bytes",
+        "_inline",
+        "_lengths",
+        "_pieces",
+        "_retries",
+        "_route",
+        "_sizes",
+        "_timing",
+        "frames",
+    )
 
     def __init__(self, model: str, version: str, outputs: Sequence[TensorForm], stages: int) -> None:
         body = {
@@ -161,6 +172,8 @@ class ReplyTemplate:
         self._inline = _inline_slice(self._pieces, places[4:])
         self._sizes = (timing_bytes, *(end - start for start, end in inline))
         self._header_bytes = len(header)
+        # Buffers of bytes have these lengths; only for others must their bytes be asked for.
+        self._lengths = list(self._sizes[1:])
         self.frames = layout.frames
 
     def header(
@@ -186,7 +199,7 @@ class ReplyTemplate:
         pieces[self._backlog] = _pack_u32(backlog_us)
         pieces[self._inline] = inline
         header = b"".join(pieces)
-        if len(header) != self._header_bytes or len(timing) != self._sizes[0] or len(inline) > 1:
+        if len(header) != self._header_bytes or len(timing) != self._sizes[0] or list(map(len, inline)) != self._lengths:
             _check_sizes(inline, timing, self._sizes)
         return header
 
