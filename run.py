@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from schemas.config import Config, load_config
 from schemas.plan import Plan, read_plan
 from schemas.status import ConfigError
 
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 DEMO = "demo"
+# Of 24 verdicts; the bare model gets 23.
+MIN_RIGHT = 22
 EXAMPLES = """examples:
   run.py demo                                   the whole thing in half a minute: 24 part photos and a stream of ticks
   run.py serve my.toml                          serve until SIGTERM; prints one `ready` line
@@ -57,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = _command(commands, "serve", _serve, "serve a config until SIGTERM")
     serve.add_argument("config", metavar="CONFIG", help="a TOML file, or `demo`")
     serve.add_argument("--endpoint", help="instead of the config's server.endpoint")
+    serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="instead of the config's")
     check = _command(commands, "check", _check, "say what a config comes to, without serving it")
     check.add_argument("config", metavar="CONFIG", help="a TOML file, or `demo`")
     infer = _command(commands, "infer", _infer, "send files to a running server")
@@ -72,13 +79,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands, name: str, function, help_text: str) -> argparse.ArgumentParser:  # type: ignore[no-untyped-def,type-arg]
-    example = next(line.strip() for line in EXAMPLES.splitlines() if f"run.py {name} " in line or line.strip().startswith(f"run.py {name}"))
-    command = commands.add_parser(name, help=help_text, description=help_text, epilog=f"example: {example.split('  ')[0]}")
+def _command(commands: Commands, name: str, function: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+    """Add one command, with its example and --json."""
+    example = next(line for line in EXAMPLES.splitlines() if line.startswith(f"  run.py {name} ")).strip().split("   ")[0]
+    command = commands.add_parser(name, help=about, description=about, epilog=f"example: {example}")
     command.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
     command.set_defaults(command=function)
-    parsed: argparse.ArgumentParser = command
-    return parsed
+    return command
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------------
@@ -91,7 +98,8 @@ def _serve(options: argparse.Namespace) -> int:
     from schemas.logs import configure
 
     config = _load(options.config, options.endpoint)
-    configure("supervisor", config.server.log_level)
+    log_level = options.log_level or config.server.log_level
+    configure("supervisor", log_level)
     control = config.server.control
     places = Places([config.server.endpoint, *([control] if control else [])])
     plan = _describe(config)
@@ -103,7 +111,7 @@ def _serve(options: argparse.Namespace) -> int:
             ready = {"ready": True, "endpoint": config.server.endpoint, "control": at}
             print(json.dumps(ready) if options.json else f"ready {config.server.endpoint} control={at}", flush=True)
 
-        return Supervisor(config, plan, places, command=_child_command(), on_serving=on_serving).run()
+        return Supervisor(config, plan, places, command=_child_command(), log_level=log_level, on_serving=on_serving).run()
     finally:
         places.release()
 
@@ -126,18 +134,67 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    """x."""
-    return 1
+    """Serve the demo config, send real inputs, compare every answer with a direct run."""
+    from clients.annotate import Part, annotate_parts
+    from clients.demo import run_demo
+    from clients.local import local_server
+    from stages.demo import parts_path, ticks_path
+    from stages.demo.check import check_parts, check_ticks, load_features
+
+    if options.ticks < 1:
+        raise ConfigError(f"--ticks: expected 1 or more, got {options.ticks}")
+    features, photos = load_features(ticks_path()), parts_path()
+    with tempfile.TemporaryDirectory(prefix="slotline-demo-") as directory, _reached():
+        _progress("starting the server")
+        command = [sys.executable, str(Path(__file__).absolute()), "serve", options.config, "--json", "--log-level", "warning"]
+        with local_server([*command, "--endpoint", f"ipc://{directory}/slotline.ipc"]) as server:
+            run = run_demo(server, photos, features, options.ticks, _progress)
+    annotate_parts([Part(p.file, photos / p.file, p.verdict, p.label, p.boxes) for p in run.parts], options.out)
+    _progress("comparing every answer with a direct run of the models")
+    answers = {p.file: (p.verdict, p.score, p.boxes) for p in run.parts}
+    different = check_parts(photos, answers) + check_ticks(features, run.ticks.outputs)
+    print(f"{run.to_text()}\ndifferent from a direct run of the models: {different}\npicture: {options.out}")
+    if options.json:
+        print(json.dumps({**run.to_json(), "different": different, "picture": str(options.out)}))
+    return 0 if run.is_complete and not different and run.right >= MIN_RIGHT else 1
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _infer(options: argparse.Namespace) -> int:
-    """x."""
-    return 1
+    """Send files to a running server; 1 when some got no result."""
+    from clients import Client
+    from clients.files import infer_files
+
+    with _reached(), Client(_absolute(options.endpoint), timeout_s=options.timeout) as client:
+        results = infer_files(client, options.model, options.files)
+    if options.json:
+        print(json.dumps({"results": results}))
+    for entry in [] if options.json else results:
+        error = entry["error"]
+        told = f"{error['code']}: {error['message']}" if error else entry.get("verdict") or json.dumps(entry["outputs"])
+        print(f"{entry['file']}  {told}")
+    return 0 if all(entry["ok"] for entry in results) else 1
 
 
 def _status(options: argparse.Namespace) -> int:
-    """x."""
-    return 1
+    """Say how a running server is; 1 when it is not ready."""
+    from clients import Client
+
+    endpoint = _absolute(options.endpoint)
+    control = endpoint if endpoint.endswith(".control") or "ipc://" not in endpoint else endpoint + ".control"
+    with _reached(), Client(control) as client:
+        health, stats = client.health(), dict(client.stats())
+        ready = client.ready()
+    found = {"state": health.state, "ready": ready, **_nested(stats)}
+    if options.json:
+        print(json.dumps(found))
+    else:
+        print(f"{health.state}, {'ready' if ready else 'not ready'}")
+        print("\n".join(f"{name:<34} {value}" for name, value in stats.items() if name != "state"))
+    return 0 if ready else 1
 
 
 def _process(options: argparse.Namespace) -> int:
@@ -172,6 +229,30 @@ def _print_plan(path: Path, endpoint: str) -> int:
 # --- pieces ------------------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def _reached() -> Iterator[None]:
+    """Turn a client's exception about the server into one line."""
+    from clients import SlotlineError
+
+    try:
+        yield
+    except SlotlineError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _nested(stats: dict[str, Any]) -> dict[str, Any]:
+    """Return "lane.qc.slots": 8 as {"lane": {"qc": {"slots": 8}}}; a lane's name may have dots, its counters have none."""
+    tree: dict[str, Any] = {}
+    for name, value in stats.items():
+        head, _, rest = name.partition(".")
+        middle, _, last = rest.rpartition(".")
+        place = tree
+        for part in (head, middle) if middle else (head,) if rest else ():
+            place = place.setdefault(part, {})
+        place[last or head] = value
+    return tree
+
+
 def _load(name: str, endpoint: str | None) -> Config:
     """Load a config file, or the demo's."""
     if name != DEMO:
@@ -192,7 +273,9 @@ def _absolute(endpoint: str | None) -> str:
 def _describe(config: Config) -> Plan:
     """Have another process load the models and make the plan, so that this one stays small and cannot be hurt by them."""
     child = subprocess.run(
-        [*_child_command(), "describe", str(Path(config.source).absolute()), config.server.endpoint], stdout=subprocess.PIPE, check=False
+        [*_child_command(), "describe", str(Path(config.source).absolute()), config.server.endpoint],
+        stdout=subprocess.PIPE,
+        check=False,
     )
     if child.returncode == 0:
         return read_plan(child.stdout.decode())

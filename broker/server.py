@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import select
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import zmq
 
 from schemas import membarrier
 from schemas.arena import Board, LaneArena
 from schemas.config import Config, load_config
-from schemas.hop import HOP, Hop, HopKind
-from schemas.logs import configure, get_logger
+from schemas.logs import configure
 from schemas.plan import Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, sink_endpoint
-from schemas.status import Code, ConfigError, Flag
+from schemas.status import ConfigError, Flag
 from schemas.verify import find_route
 from schemas.words import HEAD_BEAT_NS, HEAD_EPOCH
 
 from .answers import Answers
 from .channel import Channel
-from .core import Core, Ended
+from .core import Core
+from .crew import Crew
 from .dispatch import Dispatcher
 from .front import Front
 from .incarnations import Incarnations
 from .intake import Intake
 from .lanes import Lane
-from .life import Client, Request
+from .life import Client
 from .metrics import Ledger
-from .outbox import Outbox, Reply
-from .replies import LaneReplies
+from .outbox import Outbox
+from .results import Results
 from .sockets import front_router, seed_routing_ids, sink_pull
 
 # One turn takes so much from each socket, so that none waits for long while another is busy.
@@ -72,9 +70,7 @@ class Server:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._sink = sink_pull(self._context, sink_endpoint(spawn.directory, spawn.epoch))
         self._lanes = [self._lane(i) for i in range(len(plan.lanes))]
-        self._replies = [LaneReplies(lane, arena) for lane, arena in zip(self._lanes, self._arenas, strict=True)]
         self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight)
-        self._incarnations = Incarnations(self._board, self._arenas)
         self._dispatcher = Dispatcher(self._context, self._board, spawn.directory)
         answers = Answers(self._core, config.server, spawn.epoch)
         intake = Intake({lane.plan.name: lane for lane in self._lanes}, self._arenas, max_budget_us=config.server.max_budget_us)
@@ -82,6 +78,15 @@ class Server:
         self._front = self._door(config.server.endpoint, answers, intake)
         control = config.server.control or f"ipc://{spawn.directory}/control"
         self._control = self._door(control, answers, None)
+        self._crew = Crew(
+            self._core,
+            Incarnations(self._board, self._arenas),
+            self._dispatcher,
+            self._channel,
+            drain_sink=self._drain_sink,
+            answer=lambda ended: self._results.answer(ended),
+        )
+        self._results: Results = Results(self._sink, self._core, self._arenas, self._front, on_ready=self._crew.ready)
         # A ZeroMQ descriptor tells of news since the socket was last looked at. Each socket here is read until it is empty, so
         # its next news wakes us; only sending on it may swallow some, see _wait. zmq_poll would look at each one twice.
         self._bits = {
@@ -95,7 +100,6 @@ class Server:
             self._epoll.register(descriptor, select.EPOLLIN)
         self._next_tick_ns = 0
         self._drain_until_ns = 0
-        self._said_serving = False
         self._ended = False
 
     def _lane(self, index: int) -> Lane:
@@ -130,7 +134,7 @@ class Server:
     def turn(self, now_ns: int, ready: int) -> int:
         """Take results, take requests, dispatch what fits, answer what is late; return the sockets that may have more."""
         more = 0
-        if ready & _SINK and self._take_results() == MESSAGES_PER_TURN:
+        if ready & _SINK and self._results.drain(MESSAGES_PER_TURN) == MESSAGES_PER_TURN:
             more |= _SINK
         if ready & _FRONT and self._front.drain(now_ns, MESSAGES_PER_TURN) == MESSAGES_PER_TURN:
             more |= _FRONT
@@ -138,7 +142,7 @@ class Server:
             if lane.backlog.count or lane.waiting:
                 self._dispatch(lane, now_ns)
         for ended in self._core.expired(now_ns):
-            self._answer(ended)
+            self._results.answer(ended)
         if ready & _CONTROL:
             if self._control.drain(now_ns, MESSAGES_PER_TURN):
                 more |= _CONTROL
@@ -165,62 +169,6 @@ class Server:
             more |= self._bits[descriptor]
         return more
 
-    # --- results ---------------------------------------------------------------------------------------------------------
-
-    def _take_results(self) -> int:
-        """Take the messages that lie in the sink; return how many."""
-        recv = self._sink.recv
-        count = 0
-        try:
-            while count < MESSAGES_PER_TURN:
-                message = recv(zmq.NOBLOCK)
-                count += 1
-                self._take_hops(list(HOP.iter_unpack(message)))
-        except zmq.Again:
-            return count
-        return count
-
-    def _take_hops(self, hops: list[Hop]) -> None:
-        """Complete the hops of one message: they are of one lane, or one says that a process is ready."""
-        if hops[0][4] == HopKind.READY:
-            self._ready(hops[0][2])
-            return
-        lane, replies, complete = self._lanes[hops[0][3]], self._replies[hops[0][3]], self._core.complete
-        done: list[tuple[Request, int, int]] = []
-        for slot, generation, ticket, _, kind, stage, code, _, _ in hops:
-            request = complete(lane, slot, (generation, ticket), kind=kind, stage=stage, code=code)
-            if isinstance(request, Ended):
-                self._answer(request)
-            elif request is not None:
-                done.append((request, code, stage))
-        if not done:
-            return
-        all_stamps = replies.stamps([request.slot for request, _, _ in done])
-        if not done[0][1]:
-            for step, run_ns, batch in replies.runs(all_stamps[0]):
-                lane.window.observe(step, run_ns, batch)
-        for (request, code, stage), stamps in zip(done, all_stamps, strict=True):
-            if code:
-                self._answer_failed(request, replies, code, stage)
-            else:
-                header, frames = replies.reply(request, stamps)
-                self._front.outbox.put(request.client, Reply(header, frames, 0))
-            self._core.finish(request)
-
-    def _answer_failed(self, request: Request, replies: LaneReplies, code: int, stage: int) -> None:
-        field, message = replies.error(request.slot) if code != Code.DEADLINE_EXCEEDED else ("", "")
-        self._front.answer_error(request, Code(code), message, stage=replies.stage_name(stage), field=field)
-
-    def _answer(self, ended: Ended) -> None:
-        """Answer a request that ended without a result; one that kills gets the digest of its input, to be found again."""
-        message = ended.message
-        if ended.code == Code.QUARANTINED:
-            lane, request = ended.request.lane, ended.request
-            row = self._arenas[lane.index].regions[lane.plan.links[0].region][request.slot, : request.payload_bytes]
-            message += f"; input blake2b-64 {hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()}"
-            get_logger().error("quarantined", lane=lane.plan.name, message=message)
-        self._front.answer_ended(ended, message)
-
     def _dispatch(self, lane: Lane, now_ns: int) -> None:
         requests = self._core.next_dispatch(lane, now_ns, DISPATCH_PER_TURN)
         if not requests:
@@ -239,33 +187,23 @@ class Server:
         self._next_tick_ns = now_ns + (TICK_NS if in_use else IDLE_TICK_NS)
         if in_use:
             for ended in self._core.condemn_lost():
-                self._answer(ended)
+                self._results.answer(ended)
             self._core.settle()
-        for number, reason in self._incarnations.hanging(now_ns, self._busy()):
-            self._channel.send("kill", incarnation=number, reason=reason)
+        self._crew.report_hanging(now_ns)
         self._front.outbox.retry(now_ns)
         self._control.outbox.retry(now_ns)
         if self._core.draining:
             self._finish_draining(now_ns)
 
-    def _busy(self) -> set[int]:
-        """Return the incarnations that are named as holder or taker of a slot."""
-        busy: set[int] = set()
-        for lane in self._lanes:
-            busy |= lane.slots.takers() if lane.slots.used_count else set()
-        return busy
-
     def _finish_draining(self, now_ns: int) -> None:
         if now_ns >= self._drain_until_ns:
             for ended in self._core.drain_rest():
-                self._answer(ended)
+                self._results.answer(ended)
         self._front.outbox.end_turn()
         waiting = self._front.outbox.finals_waiting
         late = now_ns >= self._drain_until_ns + IDLE_TICK_NS
         self._ended = not self._core.in_flight and (not waiting or late)
         self._next_tick_ns = now_ns + TICK_NS
-
-    # --- processes -------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         """Do what the supervisor says; when it is gone, so are we."""
@@ -274,58 +212,17 @@ class Server:
             self._ended = True
             return
         for event in events:
-            self._obey(event)
-
-    def _obey(self, event: dict[str, Any]) -> None:
-        name = event["event"]
-        if name == "prepare":
-            made = self._incarnations.prepare(event["process"])
-            if made is not None:
-                self._core.live.add(made.number)
-                self._channel.send("start", process=made.process, replica=event["replica"], incarnation=made.number)
-        elif name == "reaped":
-            self._reaped(event["incarnation"])
-        elif name == "unavailable":
-            for lane in self._served_by(event["process"]):
-                for ended in self._core.make_unavailable(lane, event["reason"]):
-                    self._answer(ended)
-        elif name == "terminate":
-            hurry = self._core.draining
-            self._core.draining = True
-            self._drain_until_ns = time.monotonic_ns() + (0 if hurry else int(self._config.server.drain_s * 1e9))
-            self._next_tick_ns = 0
-
-    def _served_by(self, process: int) -> list[Lane]:
-        return [lane for lane in self._lanes if any(part.process == process for part in lane.plan.cut)]
-
-    def _ready(self, number: int) -> None:
-        """Put a warm process on the board; its lanes may have been given up before."""
-        incarnation = self._incarnations.by_number.get(number)
-        if incarnation is None or incarnation.ready:
-            return
-        self._dispatcher.connect(incarnation.process, number)
-        self._incarnations.show(incarnation)
-        for lane in self._served_by(incarnation.process):
-            lane.add_replica(incarnation.process, number)
-            lane.unavailable = ""
-        self._channel.send("up", incarnation=number)
-        if not self._said_serving and all(lane.is_ready for lane in self._lanes):
-            self._said_serving = True
-            self._channel.send("serving")
-
-    def _reaped(self, number: int) -> None:
-        """A process is dead and waited for: take what it still sent, condemn what it held, answer what may not run again."""
-        if number not in self._incarnations.by_number:
-            return
-        while self._take_results():
-            pass
-        call = self._incarnations.remove(number)
-        for ended in self._core.reaped(number, call):
-            self._answer(ended)
-        self._core.settle()
-        self._dispatcher.disconnect(number)
-        self._incarnations.release_column(number)
+            if event["event"] == "terminate":
+                hurry = self._core.draining
+                self._core.draining = True
+                self._drain_until_ns = time.monotonic_ns() + (0 if hurry else int(self._config.server.drain_s * 1e9))
+            else:
+                self._crew.obey(event)
         self._next_tick_ns = 0
+
+    def _drain_sink(self) -> None:
+        while self._results.drain(MESSAGES_PER_TURN):
+            pass
 
     def _client_gone(self, client: Client, finals_lost: int) -> None:
         """Forget a client that cannot be reached: its queued requests end, its running ones become orphans."""
@@ -349,7 +246,7 @@ def run_broker(spawn: Spawn) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     config = load_config(Path(spawn.config), spawn.endpoint)
-    configure(spawn.name, config.server.log_level)
+    configure(spawn.name, spawn.log_level)
     membarrier.register()
     try:
         server = Server(spawn, config, load_plan(plan_path(spawn.directory)))

@@ -68,14 +68,18 @@ class Supervisor:
 
     Args:
         command: the command line that starts a child, the spawn's JSON is appended.
+        log_level: of every process.
         on_serving: called once, when every lane is ready.
     """
 
-    def __init__(self, config: Config, plan: Plan, places: Places, *, command: list[str], on_serving: Callable[[], None]) -> None:
+    def __init__(
+        self, config: Config, plan: Plan, places: Places, *, command: list[str], log_level: str, on_serving: Callable[[], None]
+    ) -> None:
         self._config = config
         self._plan = plan
         self._places = places
         self._command = command
+        self._log_level = log_level
         self._on_serving = on_serving
         self._posts = [
             Post(index, replica, f"{process.name}.{replica}")
@@ -195,6 +199,7 @@ class Supervisor:
             epoch=self._epoch,
             config=str(Path(self._config.source).absolute()),
             endpoint=self._config.server.endpoint,
+            log_level=self._log_level,
             directory=self._places.directory,
             board=self._memory.board,
             arenas=self._memory.arenas,

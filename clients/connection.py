@@ -96,7 +96,7 @@ class Connection:
 
     def has_ended(self) -> bool:
         """Return whether the connection has ended, without waiting."""
-        if self._monitor.get(zmq.EVENTS):
+        if int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN:
             self._read_end()
         return bool(self.end)
 

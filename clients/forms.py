@@ -25,6 +25,7 @@ MAX_FORMS = 1024
 MAX_INLINE_TOTAL_BYTES = MAX_HEADER_BYTES * 3 // 4
 
 _IN_HEADER = ("version", "outputs", "params", "priority", "finite", "client_request_id")
+_PER_CALL = Options.__annotations__.keys() - set(_IN_HEADER)
 
 Tensors = tuple[tuple[str, Described], ...]
 
@@ -100,6 +101,8 @@ def make_form(model: str, tensors: Tensors, options: Options) -> Form:
 
 def _options_key(options: Options) -> Hashable:
     """Return what of *options* is written in the header, as a key; 1, 1.0 and True are different parameters."""
+    if options.keys() <= _PER_CALL:
+        return ()
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(Options.__annotations__)}")

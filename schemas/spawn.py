@@ -25,6 +25,7 @@ class Spawn:
         epoch: random number of this life of the broker.
         config: the config file's path.
         endpoint: where clients connect, whatever the file says.
+        log_level: likewise.
         directory: of the plan, the sockets and everything else that this server keeps on disk.
         board: descriptor of the board.
         arenas: descriptor of each lane's arena, by lane index.
@@ -39,6 +40,7 @@ class Spawn:
     epoch: int
     config: str
     endpoint: str
+    log_level: str
     directory: str
     board: int
     arenas: tuple[int, ...]

@@ -17,10 +17,24 @@ from schemas.status import ConfigError
 
 VARIABLE = "SLOTLINE_FAULT"
 POINTS = ("after_take", "between_check_and_write", "after_write", "after_send")
-# Long enough that the broker meets the stall at several ticks, short of what it calls hanging.
-STALL_S = 0.15
+# Long enough that the broker meets the stall at several ticks; some in a row are still short of what it calls hanging.
+STALL_S = 0.05
+# Long enough for ZeroMQ's thread to write what was sent; a kill right after the send mostly takes the message along.
+FLUSH_S = 0.01
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_late() -> None:
+    time.sleep(FLUSH_S)
+    _kill()
+
+
 _ACTIONS: dict[str, Callable[[], None]] = {
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "kill": _kill,
+    "kill_late": _kill_late,
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "abort": os.abort,
     "stall": lambda: time.sleep(STALL_S),

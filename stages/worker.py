@@ -197,7 +197,7 @@ def run_worker(spawn: Spawn) -> None:
     die_with_parent(spawn.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = load_config(Path(spawn.config), spawn.endpoint)
-    configure(spawn.name, config.server.log_level)
+    configure(spawn.name, spawn.log_level)
     membarrier.register()
     sys.path.append(str(config.base))
     Worker(spawn, config, load_plan(plan_path(spawn.directory))).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -21,8 +22,10 @@ def place() -> Iterator[Path]:
     yield made
     try:
         # A killed supervisor's children end by a signal from the kernel: soon, not at once.
-        wait_until(lambda: not left_behind(made), f"nothing left behind but {left_behind(made)}", timeout_s=5.0)
-        assert not memory_of(os.getpid())
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not left_behind(made), "the end", timeout_s=5.0)
+        assert left_behind(made) == []
+        assert memory_of(os.getpid()) == {}
     finally:
         shutil.rmtree(made, ignore_errors=True)
 

@@ -71,9 +71,9 @@ def test_a_slot_waits_for_a_live_process_that_may_still_touch_it(make_server: St
     """The giver dies after the send while the taker stalls between its check and its first write: the slot's next life begins
     only when the taker has let go, and what it still sends of the old one counts for nothing.
     """
-    faults = f"between_check_and_write:stall:7:digests.preprocess,after_send:kill:{FAULT_MS}ms:digests.decode"
+    faults = f"between_check_and_write:stall:1:digests.preprocess,after_send:kill_late:{FAULT_MS}ms:digests.decode"
     server = make_server(configs.digests(slots=SLOTS), environment={"SLOTLINE_FAULT": faults}).start()
-    load = DigestLoad(server.endpoint, seed=1)
+    load = DigestLoad(server.endpoint, seed=1, outstanding=2 * SLOTS)
     load.run_until(lambda: statistics(server.control)["ledger.late_hops"] >= 3)
 
     load.finish()

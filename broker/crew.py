@@ -1,0 +1,100 @@
+"""The workers as the broker deals with them: starts and deaths by the supervisor's word, hanging ones by the board.
+
+Owner: the broker's main thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .channel import Channel
+from .core import Core, Ended
+from .dispatch import Dispatcher
+from .incarnations import Incarnations
+from .lanes import Lane
+
+
+class Crew:
+    """All workers of one epoch.
+
+    Args:
+        drain_sink: takes everything that lies in the sink, so that finished work is not run again at a reap.
+        answer: answers a request that ended.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        incarnations: Incarnations,
+        dispatcher: Dispatcher,
+        channel: Channel,
+        *,
+        drain_sink: Callable[[], None],
+        answer: Callable[[Ended], None],
+    ) -> None:
+        self._core = core
+        self._incarnations = incarnations
+        self._dispatcher = dispatcher
+        self._channel = channel
+        self._drain_sink = drain_sink
+        self._answer = answer
+        self._said_serving = False
+
+    def obey(self, event: dict[str, Any]) -> None:
+        """Do what one event of the supervisor asks."""
+        name = event["event"]
+        if name == "prepare":
+            self._prepare(event["process"], event["replica"])
+        elif name == "reaped":
+            self._reaped(event["incarnation"])
+        elif name == "unavailable":
+            for lane in self._served_by(event["process"]):
+                for ended in self._core.make_unavailable(lane, event["reason"]):
+                    self._answer(ended)
+
+    def ready(self, number: int) -> None:
+        """Put a warm process on the board; its lanes may have been given up before."""
+        incarnation = self._incarnations.by_number.get(number)
+        if incarnation is None or incarnation.ready:
+            return
+        self._dispatcher.connect(incarnation.process, number)
+        self._incarnations.show(incarnation)
+        for lane in self._served_by(incarnation.process):
+            lane.add_replica(incarnation.process, number)
+            lane.unavailable = ""
+        self._channel.send("up", incarnation=number)
+        if not self._said_serving and all(lane.is_ready for lane in self._core.lanes):
+            self._said_serving = True
+            self._channel.send("serving")
+
+    def report_hanging(self, now_ns: int) -> None:
+        """Ask the supervisor to kill what hangs."""
+        busy: set[int] = set()
+        for lane in self._core.lanes:
+            if lane.slots.used_count:
+                busy |= lane.slots.takers()
+        for number, reason in self._incarnations.hanging(now_ns, busy):
+            self._channel.send("kill", incarnation=number, reason=reason)
+
+    def _prepare(self, process: int, replica: int) -> None:
+        """Make a column for a start; the incarnation is live before anybody can send to it."""
+        made = self._incarnations.prepare(process)
+        if made is not None:
+            self._core.live.add(made.number)
+            self._channel.send("start", process=process, replica=replica, incarnation=made.number)
+
+    def _reaped(self, number: int) -> None:
+        """A process is dead and waited for: take what it still sent, condemn what it held, answer what may not run again."""
+        if number not in self._incarnations.by_number:
+            return
+        self._drain_sink()
+        call = self._incarnations.remove(number)
+        for ended in self._core.reaped(number, call):
+            self._answer(ended)
+        self._core.settle()
+        self._dispatcher.disconnect(number)
+        self._incarnations.release_column(number)
+
+    def _served_by(self, process: int) -> list[Lane]:
+        return [lane for lane in self._core.lanes if any(part.process == process for part in lane.plan.cut)]

@@ -1,0 +1,100 @@
+"""Hops that come back: completes them and answers their requests from the slots. Owner: the broker's main thread."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import zmq
+
+from schemas.arena import LaneArena
+from schemas.hop import HOP, Hop, HopKind
+from schemas.logs import get_logger
+from schemas.status import Code
+
+from .core import Core, Ended
+from .front import Front
+from .life import Request
+from .outbox import Reply
+from .replies import LaneReplies
+
+_READY = int(HopKind.READY)
+
+
+class Results:
+    """Reads the sink.
+
+    Args:
+        sink: the PULL to which workers send.
+        front: where the clients are.
+        on_ready: called with the incarnation of a process that says that it is warm.
+    """
+
+    def __init__(
+        self, sink: zmq.Socket[bytes], core: Core, arenas: list[LaneArena], front: Front, *, on_ready: Callable[[int], None]
+    ) -> None:
+        self._recv = sink.recv
+        self._core = core
+        self._arenas = arenas
+        self._front = front
+        self._on_ready = on_ready
+        self._replies = [LaneReplies(lane, arena) for lane, arena in zip(core.lanes, arenas, strict=True)]
+
+    def drain(self, limit: int) -> int:
+        """Take up to *limit* messages that lie in the sink; return how many."""
+        recv = self._recv
+        count = 0
+        try:
+            while count < limit:
+                message = recv(zmq.NOBLOCK)
+                count += 1
+                self._take(list(HOP.iter_unpack(message)))
+        except zmq.Again:
+            return count
+        return count
+
+    def _take(self, hops: list[Hop]) -> None:
+        """Complete the hops of one message: they are of one lane, or one says that a process is ready."""
+        if hops[0][4] == _READY:
+            self._on_ready(hops[0][2])
+            return
+        lane, complete = self._core.lanes[hops[0][3]], self._core.complete
+        done: list[tuple[Request, int, int]] = []
+        for slot, generation, ticket, _, kind, stage, code, _, _ in hops:
+            request = complete(lane, slot, (generation, ticket), kind=kind, stage=stage, code=code)
+            if isinstance(request, Ended):
+                self.answer(request)
+            elif request is not None:
+                done.append((request, code, stage))
+        if done:
+            self._answer_done(done, self._replies[lane.index])
+
+    def _answer_done(self, done: list[tuple[Request, int, int]], replies: LaneReplies) -> None:
+        """Answer requests from their slots, then free these; (request, code, stage) each."""
+        all_stamps = replies.stamps([request.slot for request, _, _ in done])
+        if not done[0][1]:
+            # One sample a message is enough for the window: those of a message mostly ran in one batch.
+            for step, run_ns, batch in replies.runs(all_stamps[0]):
+                done[0][0].lane.window.observe(step, run_ns, batch)
+        put, finish = self._front.outbox.put, self._core.finish
+        for (request, code, stage), stamps in zip(done, all_stamps, strict=True):
+            if code:
+                self._answer_failed(request, replies, code, stage)
+            else:
+                header, frames = replies.reply(request, stamps)
+                put(request.client, Reply(header, frames, 0))
+            finish(request)
+
+    def _answer_failed(self, request: Request, replies: LaneReplies, code: int, stage: int) -> None:
+        field, message = replies.error(request.slot) if code != Code.DEADLINE_EXCEEDED else ("", "")
+        self._front.answer_error(request, Code(code), message, stage=replies.stage_name(stage), field=field)
+
+    def answer(self, ended: Ended) -> None:
+        """Answer a request that ended without a result; one that kills gets the digest of its input, to be found again."""
+        message = ended.message
+        if ended.code == Code.QUARANTINED:
+            lane, request = ended.request.lane, ended.request
+            row = self._arenas[lane.index].regions[lane.plan.links[0].region][request.slot, : request.payload_bytes]
+            message += f"; input blake2b-64 {hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()}"
+            get_logger().error("quarantined", lane=lane.plan.name, message=message)
+        self._front.answer_ended(ended, message)

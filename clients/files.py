@@ -1,0 +1,93 @@
+"""Files as requests: what ``infer`` sends for a picture or an array, and what it tells of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from schemas.messages import MetadataReply
+from schemas.status import printable
+from schemas.tensors import DType
+
+from .arrays import Encoded
+from .client import Client
+from .errors import CallError, SlotlineError
+
+CONTENT_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
+# Files on their way at once; enough to keep every stage busy.
+MAX_AT_ONCE = 64
+
+
+class UnreadableFileError(Exception):
+    """A file cannot be made into a request."""
+
+
+def infer_files(client: Client, model: str, files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Send *files* to *model* and return one entry for each, in order: {file, ok, verdict or outputs, error}."""
+    about = client.metadata(model)
+    entries: list[dict[str, Any]] = []
+    for at in range(0, len(files), MAX_AT_ONCE):
+        entries += _some_files(client, about, files[at : at + MAX_AT_ONCE])
+    return entries
+
+
+def _some_files(client: Client, about: MetadataReply, files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Send a few files together; each ends by itself."""
+    calls: list[Any] = []
+    for file in files:
+        try:
+            calls.append(client.submit(about.name, _inputs(file, about)))
+        except (UnreadableFileError, SlotlineError) as error:
+            calls.append(error)
+    return [_entry(file, call) for file, call in zip(files, calls, strict=True)]
+
+
+def _entry(file: Path, call: Any) -> dict[str, Any]:
+    try:
+        if isinstance(call, Exception):
+            raise call
+        return {"file": str(file), "ok": True, **_answer(call.result()), "error": None}
+    except CallError as error:
+        failure = {"code": error.code.name, "message": error.message}
+    except (SlotlineError, UnreadableFileError) as error:
+        failure = {"code": type(error).__name__, "message": str(error)}
+    return {"file": str(file), "ok": False, "error": failure}
+
+
+def _inputs(file: Path, about: MetadataReply) -> dict[str, Any]:
+    """Return the request's one input: a picture as it lies in the file, or an array."""
+    if len(about.inputs) != 1:
+        raise UnreadableFileError(
+            f"{about.name} takes {len(about.inputs)} named inputs; one file is one input: use the client library"
+        )
+    spec = about.inputs[0]
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UnreadableFileError(f"{file}: {(error.strerror or 'cannot be read').lower()}") from None
+    if spec.dtype == DType.ENCODED and file.suffix.lower() != ".npy":
+        return {spec.name: Encoded(content, CONTENT_TYPES.get(file.suffix.lower(), ""))}
+    if file.suffix.lower() != ".npy":
+        wanted = f"{spec.dtype.name} {list(spec.shape)}"
+        raise UnreadableFileError(f"{file}: {about.name} takes {wanted}: give a .npy file with such an array")
+    try:
+        return {spec.name: np.load(file, allow_pickle=False)}
+    except (ValueError, EOFError) as error:
+        raise UnreadableFileError(f"{file}: not a .npy array: {printable(error)}") from None
+
+
+def _answer(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a verdict where the model gives one, and every output as plain lists."""
+    plain = {name: _plain(array) for name, array in outputs.items()}
+    verdict = plain.get("verdict")
+    return {"verdict": verdict[0], "outputs": plain} if verdict and isinstance(verdict[0], str) else {"outputs": plain}
+
+
+def _plain(array: Any) -> list[Any]:
+    if array.dtype == object:
+        return [element.decode(errors="replace") for element in array.reshape(-1)]
+    plain: list[Any] = array.tolist()
+    return plain

@@ -1,0 +1,378 @@
+"""A server in one thread: the real core, slot table, incarnations and shared words, with stage processes made of single steps.
+
+A stage process follows the stage's side of the rule (architecture, "Who may touch a slot") and may rest between any two steps
+for ever. Each store, load and send is a step of its own, so a test decides every interleaving. Messages travel unordered; those
+of a dead sender may be lost, those to a dead receiver are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from builders import echo_plan, make_arena, make_board, make_request, no_barrier
+
+from broker import life
+from broker.core import Core, Ended
+from broker.incarnations import Incarnation, Incarnations
+from broker.lanes import Lane
+from broker.life import Client, Request
+from broker.metrics import Ledger
+from schemas.arena import column_of, holder_word
+from schemas.hop import LONE, Hop, HopKind
+from schemas.status import Code
+from schemas.words import INCARNATION, PROCESS, RUN_COUNT, RUN_LANE, RUN_STARTED_NS, VISIBLE
+
+MAX_BATCH = 2
+CLIENTS = 2
+
+
+class Died(Exception):
+    """The process that makes this step dies in it."""
+
+
+@dataclass
+class Message:
+    """One hop on its way; receiver 0 is the broker."""
+
+    sender: int
+    receiver: int
+    hop: Hop
+
+
+class StageProcess:
+    """One incarnation of one process of the lane's cut, from its start to its death; ``step`` makes one step."""
+
+    def __init__(self, world: World, incarnation: Incarnation, replica: int) -> None:
+        self.world = world
+        self.incarnation = incarnation
+        self.replica = replica
+        self.me = incarnation.number
+        self.part = world.lane.plan.cut[incarnation.process]
+        self.inbox: list[Hop] = []
+        self.mine: set[int] = set()
+        # Hops past their check whose slot was not yet sent on: what this process may still write to.
+        self.touching: list[Hop] = []
+        self.view: list[int] = []
+        self._held = world.arena.held[column_of(self.me)]
+        self._column = world.board.columns[column_of(self.me)]
+        self._steps = self._serve()
+
+    def step(self) -> None:
+        """Go on to the next point between two steps; dying is one way to get there."""
+        next(self._steps)
+
+    def _serve(self) -> Iterator[None]:
+        while True:
+            yield
+            if not self.inbox:
+                continue
+            self.view = self.world.shown(self.incarnation.process + 1)
+            taken: list[Hop] = []
+            for hop in self._receive():
+                yield from self._take(hop, taken)
+            alone = [[hop] for hop in taken if hop[7] & LONE]
+            for batch in [*alone, [hop for hop in taken if not hop[7] & LONE]]:
+                if batch:
+                    yield from self._run(batch)
+                    yield from self._let_go(batch)
+
+    def _receive(self) -> list[Hop]:
+        batch, self.inbox = self.inbox[:MAX_BATCH], self.inbox[MAX_BATCH:]
+        return batch
+
+    def _take(self, hop: Hop, taken: list[Hop]) -> Iterator[None]:
+        words, slot = self.world.arena, hop[0]
+        self._held[slot] = 1
+        yield
+        holder = int(words.holder[slot])
+        same_life = words.generation[slot] == hop[1]
+        if same_life and holder & 0xFFFFFFFF == self.me and holder >> 32 != self.me:
+            self.touching.append(hop)
+            yield
+            words.holder[slot] = holder_word(self.me, self.me)
+            self.mine.add(slot)
+            taken.append(hop)
+        elif slot not in self.mine:
+            yield
+            self._held[slot] = 0
+        yield
+
+    def _run(self, batch: list[Hop]) -> Iterator[None]:
+        self.world.arena.run_pairs[column_of(self.me), : len(batch)] = [hop[0] << 32 | hop[1] for hop in batch]
+        self._column[RUN_LANE], self._column[RUN_COUNT] = 0, len(batch)
+        self._column[RUN_STARTED_NS] = 1
+        yield
+        for hop in batch:
+            self.world.write(self, hop)
+            yield
+        self._column[RUN_STARTED_NS] = 0
+        yield
+
+    def _let_go(self, batch: list[Hop]) -> Iterator[None]:
+        failed = [hop for hop in batch if self.world.fails_in.get(hop[2]) == self.incarnation.process]
+        passed = [hop for hop in batch if hop not in failed]
+        yield from self._send(failed, 0, HopKind.DONE, int(Code.BAD_IMAGE))
+        if self.part.end_step == len(self.world.lane.plan.steps):
+            yield from self._send(passed, 0, HopKind.DONE, 0)
+        elif not self.view:
+            yield from self._send(passed, 0, HopKind.NO_REPLICA, 0)
+        else:
+            taker = self.view[self.world.pick % len(self.view)]
+            yield
+            yield from self._send(passed, taker, HopKind.WORK, 0)
+
+    def _send(self, hops: list[Hop], to: int, kind: HopKind, code: int) -> Iterator[None]:
+        if not hops:
+            return
+        slots = [hop[0] for hop in hops]
+        for slot in slots:
+            self.world.arena.holder[slot] = holder_word(self.me, to)
+            yield
+        self.touching = [hop for hop in self.touching if hop not in hops]
+        for hop in hops:
+            self.world.send(self.me, to, (*hop[:4], int(kind), self.part.end_step, code, *hop[7:]))
+        yield
+        self.mine -= set(slots)
+        for slot in slots:
+            self._held[slot] = 0
+            yield
+
+
+@dataclass
+class World:
+    """The broker's shell and everything around it."""
+
+    slots: int = 2
+    replicas: tuple[int, int] = (1, 1)
+    now_ns: int = 0
+    pick: int = 0
+    processes: dict[int, StageProcess] = field(default_factory=dict)
+    dead: dict[int, StageProcess] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+    sink: list[Hop] = field(default_factory=list)
+    killers: set[int] = field(default_factory=set)
+    fails_in: dict[int, int] = field(default_factory=dict)
+    kills: Counter[int] = field(default_factory=Counter)
+    finals: Counter[int] = field(default_factory=Counter)
+    admitted: list[Request] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        plan = echo_plan(slots=self.slots, replicas=self.replicas)
+        self.arena, self.board = make_arena(plan), make_board()
+        self.lane = Lane(plan, self.arena, no_barrier)
+        self.core = Core([self.lane], Ledger(), max_in_flight=6)
+        self.incarnations = Incarnations(self.board, [self.arena])
+        self.clients = [Client(bytes([index])) for index in range(CLIENTS)]
+        self.vanished: set[Client] = set()
+        # What each process of the cut wrote last into each slot: (ticket, generation).
+        self.payload: list[dict[int, tuple[int, int]]] = [{} for _ in range(self.slots)]
+        self.start_missing()
+
+    # --- the stages' side ------------------------------------------------------------------------------------------------
+
+    def write(self, process: StageProcess, hop: Hop) -> None:
+        """Write a hop's mark into its slot's payload; nobody may do so in another life of the slot."""
+        self.check_may_touch(hop)
+        if hop[2] in self.killers:
+            self.kills[hop[2]] += 1
+            raise Died
+        self.payload[hop[0]][process.incarnation.process] = (hop[2], hop[1])
+
+    def check_may_touch(self, hop: Hop) -> None:
+        """Fail unless the slot still is in the life that *hop* speaks of, or waits for those who may touch that life."""
+        slot, generation, ticket = hop[:3]
+        request = self.lane.slots.requests[slot]
+        assert request is not None, f"slot {slot} is free while ticket {ticket} may be written"
+        assert request.ticket == ticket, f"slot {slot} belongs to ticket {request.ticket} while {ticket} may be written"
+        lives = 1 if request.state in (life.CONDEMNED, life.CONDEMNED_ORPHAN) else 0
+        assert lives or request.state in (life.HELD, life.ORPHAN), life.STATE_NAMES[request.state]
+        assert self.lane.slots.generations[slot] == generation + lives, f"slot {slot} has begun another life"
+
+    def send(self, sender: int, receiver: int, hop: Hop) -> None:
+        """Put a hop on its way."""
+        if receiver == 0 or receiver in self.processes:
+            self.messages.append(Message(sender, receiver, hop))
+
+    def shown(self, process: int) -> list[int]:
+        """Return the incarnations of *process* on the board."""
+        rows = self.board.columns[:, [INCARNATION, PROCESS, VISIBLE]].tolist()
+        return [number for number, serves, visible in rows if visible and serves == process]
+
+    def step(self, process: StageProcess) -> None:
+        """Let *process* make one step."""
+        try:
+            process.step()
+        except Died:
+            self.kill(process)
+
+    def kill(self, process: StageProcess) -> None:
+        """End *process* where it stands; what it has received, and what is on its way to it, is lost."""
+        del self.processes[process.me]
+        self.dead[process.me] = process
+        self.messages = [message for message in self.messages if message.receiver != process.me]
+
+    def deliver(self, message: Message) -> None:
+        """Let a hop arrive."""
+        self.messages.remove(message)
+        inbox = self.sink if message.receiver == 0 else self.processes[message.receiver].inbox
+        inbox.append(message.hop)
+
+    # --- the supervisor's side -------------------------------------------------------------------------------------------
+
+    def start_missing(self) -> None:
+        """Start and show each replica that is not there."""
+        taken = {(p.incarnation.process, p.replica) for p in (*self.processes.values(), *self.dead.values())}
+        for index, count in enumerate(self.replicas):
+            for replica in range(count):
+                if (index, replica) not in taken:
+                    self.show(self.start(index, replica))
+
+    def start(self, index: int, replica: int) -> StageProcess:
+        """Start one replica; senders do not know it yet."""
+        incarnation = self.incarnations.prepare(index)
+        assert incarnation is not None
+        self.core.live.add(incarnation.number)
+        made = self.processes[incarnation.number] = StageProcess(self, incarnation, replica)
+        return made
+
+    def show(self, process: StageProcess) -> None:
+        """Put a ready process on the board."""
+        self.incarnations.show(process.incarnation)
+        self.lane.add_replica(process.incarnation.process, process.me)
+        self.lane.unavailable = ""
+
+    def reap(self, process: StageProcess) -> None:
+        """Do what the shell does when a process was waited for."""
+        del self.dead[process.me]
+        self.collect()
+        call = self.incarnations.remove(process.me)
+        self._answer_all(self.core.reaped(process.me, call))
+        self.core.settle()
+        self.incarnations.release_column(process.me)
+
+    # --- the shell's side ------------------------------------------------------------------------------------------------
+
+    def admit(self, client: int, request_id: int, **values: bool | int) -> None:
+        """Have a request come in."""
+        who = self.clients[client]
+        if who in self.vanished or request_id in who.in_flight:
+            return
+        killer, fails_in = bool(values.pop("is_killer")), int(values.pop("fails_in"))
+        request = make_request(who, request_id, self.lane, **values)
+        self.core.ledger.received += 1
+        refusal = self.core.admit(request)
+        if refusal is not None:
+            self.core.ledger.ended(refusal.code)
+            return
+        self.admitted.append(request)
+        self.fails_in[request.ticket] = fails_in
+        if killer:
+            self.killers.add(request.ticket)
+
+    def dispatch(self, pick: int) -> None:
+        """Send what may go."""
+        for request in self.core.next_dispatch(self.lane, self.now_ns, 3):
+            serving = self.lane.replicas[self.lane.process_of(request.stage)]
+            taker = serving[pick % len(serving)]
+            self._check_untouched(request)
+            self.lane.slots.hand_over([request.slot], taker)
+            flags = LONE if request.lone else 0
+            generation = self.lane.slots.generations[request.slot]
+            hop = (request.slot, generation, request.ticket, 0, int(HopKind.WORK), request.stage, 0, flags, request.deadline_ns)
+            self.send(0, taker, hop)
+
+    def _check_untouched(self, request: Request) -> None:
+        for process in self.processes.values():
+            assert all(hop[0] != request.slot for hop in process.touching), f"slot {request.slot} is given out while in use"
+
+    def collect(self) -> None:
+        """Take what lies in the sink."""
+        hops, self.sink = self.sink, []
+        for slot, generation, ticket, _, kind, stage, code, _, _ in hops:
+            done = self.core.complete(self.lane, slot, (generation, ticket), kind=kind, stage=stage, code=code)
+            if isinstance(done, Ended):
+                self._answer(done.request, done.code)
+            elif done is not None:
+                if not code:
+                    assert self.payload[slot] == {0: (ticket, generation), 1: (ticket, generation)}, "answered from another life"
+                self._answer(done, code)
+                self.core.finish(done)
+
+    def tick(self) -> None:
+        """Look for lost slots."""
+        self.collect()
+        self._answer_all(self.core.condemn_lost())
+        self.core.settle()
+
+    def expire(self, passed_ns: int) -> None:
+        """Let time pass."""
+        self.now_ns += passed_ns
+        self._answer_all(self.core.expired(self.now_ns))
+
+    def cancel(self, client: int, request_id: int) -> None:
+        """Have a client take a request back."""
+        ended = self.core.cancel(self.clients[client], request_id)
+        self._answer_all([] if ended is None else [ended])
+
+    def give_up_lane(self) -> None:
+        """Answer what waits in a lane that cannot start."""
+        self._answer_all(self.core.make_unavailable(self.lane, "it does not start"))
+
+    def stop(self) -> None:
+        """End what is left when the time to drain is over."""
+        self.core.draining = True
+        self._answer_all(self.core.drain_rest())
+
+    def _answer_all(self, ended: list[Ended]) -> None:
+        for end in ended:
+            self._answer(end.request, end.code)
+
+    def _answer(self, request: Request, code: int) -> None:
+        """Send a final; that its client is gone is found out by this, and is the end of all its requests."""
+        self.finals[request.ticket] += 1
+        client = request.client
+        if client not in self.vanished:
+            self.core.ledger.ended(code)
+            return
+        self.core.ledger.undeliverable += 1
+        if client in self.clients:
+            self.clients[self.clients.index(client)] = Client(client.identity)
+        lost = [other.ticket for other in client.in_flight.values() if other.state in life.LIVE]
+        assert self.core.gone(client) == len(lost)
+        self.finals.update(lost)
+
+    # --- what always holds -----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Fail when something is not as it must be after every step."""
+        self._check_slots()
+        for process in self.processes.values():
+            for hop in process.touching:
+                self.check_may_touch(hop)
+        writers = Counter(hop[:2] for process in self.processes.values() for hop in process.touching)
+        assert all(count == 1 for count in writers.values()), "two may write the same slot"
+        waiting = sum(not self.finals[request.ticket] for request in self.admitted)
+        assert max(self.finals.values(), default=0) <= 1
+        assert self.core.in_flight == waiting == sum(len(client.in_flight) for client in self._all_clients())
+        assert self.core.ledger.snapshot(waiting)["balanced"]
+        assert all(count <= 2 for count in self.kills.values()), "a killer cost a third process"
+
+    def _check_slots(self) -> None:
+        slots = self.lane.slots
+        free = slots._free
+        assert len(set(free)) == len(free)
+        assert slots.free_count + slots.used_count == slots.count
+        for slot, request in enumerate(slots.requests):
+            assert (request is None) == (slot in free)
+            assert request is None or (request.slot == slot and request.state in life.WITH_SLOT)
+            condemned = request is not None and request.state in (life.CONDEMNED, life.CONDEMNED_ORPHAN)
+            assert condemned == (slot in slots.condemned)
+        live = [request for request in slots.requests if request is not None]
+        assert {id(r) for r in self.lane.waiting} == {id(r) for r in live if r.state == life.WAITING}
+        orphans = Counter(id(r.client) for r in live if r.state in (life.ORPHAN, life.CONDEMNED_ORPHAN))
+        assert all(client.orphans == orphans[id(client)] for client in self._all_clients())
+
+    def _all_clients(self) -> list[Client]:
+        return list({id(client): client for client in (*self.clients, *(r.client for r in self.admitted))}.values())
