@@ -87,6 +87,13 @@ class Server:
             answer=lambda ended: self._results.answer(ended),
         )
         self._results: Results = Results(self._sink, self._core, self._arenas, self._front, on_ready=self._crew.ready)
+        self._watch_sockets()
+        self._next_tick_ns = 0
+        self._drain_until_ns = 0
+        self._ended = False
+
+    def _watch_sockets(self) -> None:
+        """Have one epoll tell which sockets have something to read."""
         # A ZeroMQ descriptor tells of news since the socket was last looked at. Each socket here is read until it is empty, so
         # its next news wakes us; only sending on it may swallow some, see _wait. zmq_poll would look at each one twice.
         self._bits = {
@@ -98,9 +105,6 @@ class Server:
         self._epoll = select.epoll()
         for descriptor in self._bits:
             self._epoll.register(descriptor, select.EPOLLIN)
-        self._next_tick_ns = 0
-        self._drain_until_ns = 0
-        self._ended = False
 
     def _lane(self, index: int) -> Lane:
         plan = self._plan.lanes[index]

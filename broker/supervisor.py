@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.config import Config
@@ -26,6 +25,7 @@ from schemas.spawn import Spawn, plan_path
 from schemas.words import BOARD_BYTES, HEAD_BEAT_NS
 
 from .channel import Channel
+from .children import Child, Post, is_stopped, reap, status_text
 from .memory import EpochMemory
 from .places import Places
 from .restarts import Restarts
@@ -37,30 +37,6 @@ BROKER_SILENCE_NS = 5_000_000_000
 # Given on top of drain_s before a broker that does not end is killed.
 DRAIN_GRACE_NS = 5_000_000_000
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
-
-
-@dataclass(slots=True)
-class Child:
-    """One live child process."""
-
-    name: str
-    pid: int
-    pidfd: int
-    incarnation: int = 0
-    started_ns: int = 0
-    ready_ns: int | None = None
-
-
-@dataclass(slots=True)
-class Post:
-    """A place that a worker fills: one replica of one process. *start_at_ns* is when to ask for its next start."""
-
-    process: int
-    replica: int
-    name: str
-    restarts: Restarts = field(default_factory=Restarts)
-    child: Child | None = None
-    start_at_ns: int | None = 0
 
 
 class Supervisor:
@@ -138,10 +114,10 @@ class Supervisor:
                 self._watch(now_ns)
             self._listen()
             for post in self._posts:
-                status = None if post.child is None else _reap(post.child)
+                status = None if post.child is None else reap(post.child)
                 if post.child is not None and status is not None and self._worker_died(post, post.child, status):
                     return EXIT_FAILED
-            status = _reap(self._broker)
+            status = reap(self._broker)
             if status is not None:
                 return self._broker_died(status)
 
@@ -236,7 +212,7 @@ class Supervisor:
     def _watch(self, now_ns: int) -> None:
         """Kill children that are stopped, and a broker that does not beat or does not end."""
         for child in (self._broker, *(post.child for post in self._posts if post.child is not None)):
-            if _is_stopped(child.pid):
+            if is_stopped(child.pid):
                 self._log.warning("killed_stopped", child=child.name, child_pid=child.pid)
                 os.kill(child.pid, signal.SIGKILL)
         silent = now_ns - max(self._beat[HEAD_BEAT_NS], self._broker.started_ns) > BROKER_SILENCE_NS
@@ -249,13 +225,13 @@ class Supervisor:
         """Tell the broker and plan the next start; True when the server never came up and never will."""
         now_ns = time.monotonic_ns()
         restart = post.restarts.died(now_ns, child.ready_ns)
-        self._log.warning("died", child=child.name, child_pid=child.pid, status=_status_text(status))
+        self._log.warning("died", child=child.name, child_pid=child.pid, status=status_text(status))
         post.child = None
         post.start_at_ns = restart.at_ns
         self._channel.send("reaped", incarnation=child.incarnation)
         if not restart.is_crash_loop:
             return False
-        reason = f"process {post.name} died five times in 30 s, last by {_status_text(status)}"
+        reason = f"process {post.name} died five times in 30 s, last by {status_text(status)}"
         self._log.error("crash_loop", child=post.name, reason=reason)
         self._channel.send("unavailable", process=post.process, reason=reason)
         if not self._has_served:
@@ -268,7 +244,7 @@ class Supervisor:
             return EXIT_REFUSED
         if self._signals:
             return EXIT_OK if status == 0 else EXIT_FAILED
-        self._log.error("broker_died", status=_status_text(status))
+        self._log.error("broker_died", status=status_text(status))
         return None
 
     def _end_epoch(self) -> None:
@@ -299,30 +275,3 @@ class Supervisor:
         poller.register(self._wake, select.POLLIN)
         if poller.poll(wait_ms):
             self._signals += 1
-
-
-def _reap(child: Child) -> int | None:
-    """Return the wait status of a child that is dead, and close its descriptor; None while it lives."""
-    if child.pidfd < 0:
-        return None
-    pid, status = os.waitpid(child.pid, os.WNOHANG)
-    if pid == 0:
-        return None
-    os.close(child.pidfd)
-    child.pidfd = -1
-    return status
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] == "T"
-
-
-def _status_text(status: int) -> str:
-    """Return how a process ended, for people."""
-    if os.WIFSIGNALED(status):
-        return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"exit code {os.waitstatus_to_exitcode(status)}"

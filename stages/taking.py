@@ -62,11 +62,12 @@ class SlotHands:
             self._column[STALE] += np.uint64(1)
             return False
         if self._fault is not None:
-            self._fault("after_take")
             self._fault("between_check_and_write")
         self._one_holder[slot] = self._mine_word
         self._one_mine[slot] = True
         self._one_taken[column_of(holder >> 32)] += 1
+        if self._fault is not None:
+            self._fault("after_take")
         return True
 
     def _take_many(self, hops: list[Hop]) -> list[Hop]:
@@ -82,11 +83,12 @@ class SlotHands:
             hops = [hop for hop, is_valid in zip(hops, valid.tolist(), strict=True) if is_valid]
             slots, holders = slots[valid], holders[valid]
         if self._fault is not None:
-            self._fault("after_take")
             self._fault("between_check_and_write")
         self._holder[slots] = self._mine_word
         self._mine[slots] = True
         self._count(holders)
+        if self._fault is not None:
+            self._fault("after_take")
         return hops
 
     def _count(self, holders: Words) -> None:

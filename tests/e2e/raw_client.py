@@ -89,9 +89,7 @@ class RawClient:
         self.pending[request_id] = expected
         return template.header(request_id, BUDGET_US, inline, flags=flags)
 
-    def send(
-        self, template: RequestTemplate, tensors: Sequence[Any], expected: Any, *, flags: int = Flag.IDEMPOTENT
-    ) -> int:
+    def send(self, template: RequestTemplate, tensors: Sequence[Any], expected: Any, *, flags: int = Flag.IDEMPOTENT) -> int:
         """Send one request, its tensors inline or in frames as the template says; return its id."""
         header = self.header(template, () if template.frames else tensors, expected, flags=flags)
         self.socket.send_multipart([header, *tensors] if template.frames else [header])
@@ -100,7 +98,9 @@ class RawClient:
     def send_packed(self, requests: Iterable[tuple[RequestTemplate, Sequence[Any], Any]]) -> None:
         """Send many requests with inline tensors as one Packed message."""
         packed = Flag.IDEMPOTENT | Flag.PACKED
-        self.socket.send_multipart([self.header(template, inline, expected, flags=packed) for template, inline, expected in requests])
+        self.socket.send_multipart(
+            [self.header(template, inline, expected, flags=packed) for template, inline, expected in requests]
+        )
 
     # --- receiving -------------------------------------------------------------------------------------------------------
 

@@ -135,7 +135,9 @@ def place_environment(place: Path) -> dict[str, str]:
 def run_once(place: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run one command of the command line to its end."""
     every = {**place_environment(place), **(environment or {})}
-    return subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, env=every, cwd=place, check=False)
+    return subprocess.run(
+        [*RUN, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, env=every, cwd=place, check=False
+    )
 
 
 def wait_until(condition: Callable[[], object], what: str, *, timeout_s: float = PATIENCE_S) -> None:

@@ -71,7 +71,7 @@ def test_a_slot_waits_for_a_live_process_that_may_still_touch_it(make_server: St
     """The giver dies after the send while the taker stalls between its check and its first write: the slot's next life begins
     only when the taker has let go, and what it still sends of the old one counts for nothing.
     """
-    faults = f"between_check_and_write:stall:1:digests.preprocess,after_send:kill_late:{FAULT_MS}ms:digests.decode"
+    faults = f"between_check_and_write:stall:1:digests.postprocess,after_send:kill_late:{FAULT_MS}ms:digests.preprocess"
     server = make_server(configs.digests(slots=SLOTS), environment={"SLOTLINE_FAULT": faults}).start()
     load = DigestLoad(server.endpoint, seed=1, outstanding=2 * SLOTS)
     load.run_until(lambda: statistics(server.control)["ledger.late_hops"] >= 3)
@@ -80,4 +80,4 @@ def test_a_slot_waits_for_a_live_process_that_may_still_touch_it(make_server: St
     check_slots(server, received=load.sent)
     assert server.stop() == 0
     load.close()
-    assert faults_by_stage(server)["preprocess"] == 0
+    assert faults_by_stage(server)["postprocess"] == 0

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from slot_world import CLIENTS, StageProcess, World
 
-
 RUNS = {"long": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 60)
 # What is left at the end settles in fewer rounds than this, or never.
 PATIENCE_ROUNDS = 400

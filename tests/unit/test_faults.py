@@ -65,7 +65,9 @@ def test_a_process_may_have_several_faults(struck: list[str]) -> None:
     assert struck == ["stop", "stall"]
 
 
-@pytest.mark.parametrize("text", ["after_take", "after_take:kill", "nowhere:kill:1", "after_take:burn:1", "after_take:kill:x", ","])
+@pytest.mark.parametrize(
+    "text", ["after_take", "after_take:kill", "nowhere:kill:1", "after_take:burn:1", "after_take:kill:x", ","]
+)
 def test_a_text_that_cannot_be_understood_is_refused(text: str) -> None:
     """A typing error must not make a chaos run pass."""
     with pytest.raises(ConfigError, match="expected POINT:ACTION:N"):

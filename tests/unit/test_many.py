@@ -15,7 +15,6 @@ from clients.session import Outgoing, Session
 from schemas.messages import Limits
 from schemas.wire import MAX_PACKED
 
-
 NO_LIMITS = Limits()
 
 

@@ -1,0 +1,61 @@
+"""Child processes as the supervisor sees them: one start of a process, and the posts that starts fill. Neither zmq nor numpy."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .restarts import Restarts
+
+
+@dataclass(slots=True)
+class Child:
+    """One live child process."""
+
+    name: str
+    pid: int
+    pidfd: int
+    incarnation: int = 0
+    started_ns: int = 0
+    ready_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Post:
+    """A place that a worker fills: one replica of one process. *start_at_ns* is when to ask for its next start."""
+
+    process: int
+    replica: int
+    name: str
+    restarts: Restarts = field(default_factory=Restarts)
+    child: Child | None = None
+    start_at_ns: int | None = 0
+
+
+def reap(child: Child) -> int | None:
+    """Return the wait status of a child that is dead, and close its descriptor; None while it lives."""
+    if child.pidfd < 0:
+        return None
+    pid, status = os.waitpid(child.pid, os.WNOHANG)
+    if pid == 0:
+        return None
+    os.close(child.pidfd)
+    child.pidfd = -1
+    return status
+
+
+def is_stopped(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def status_text(status: int) -> str:
+    """Return how a process ended, for people."""
+    if os.WIFSIGNALED(status):
+        return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exit code {os.waitstatus_to_exitcode(status)}"
