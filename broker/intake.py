@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
-from schemas.arena import MAX_NAME_BYTES, LaneArena, Words, write_descriptor, write_name
+from schemas.arena import LaneArena, Words
+from schemas.inputs import FLOATS, Copy, check_content, check_inputs, descriptor_words, place_inputs
 from schemas.layout import Layout, check_route, read_checksum
-from schemas.plan import DESCRIPTOR_WORDS, MAX_TENSORS, ROW_ALIGN_BYTES, LinkPlan, align
 from schemas.status import Code, Flag, KeyPolicy, Place, RequestError
-from schemas.tensors import NUMPY_NAME, DType, TensorSpec, unpack_bytes
-from schemas.wire_tensors import WireTensor
+from schemas.tensors import DType
 
 from .lanes import Lane
 from .life import Client, Request
@@ -25,21 +22,9 @@ Frame: TypeAlias = bytes | memoryview
 
 # Bindings kept, one for each layout that clients use; more are made anew, nothing is lost.
 MAX_BINDINGS = 4096
-_FLOATS = frozenset({DType.FP16, DType.FP32, DType.FP64})
 # Plain integers: an enum's operators cost 1 us each.
 _UNSUPPORTED = int(Flag.STREAM | Flag.REPLY_IN_LEASE)
 _IDEMPOTENT = int(Flag.IDEMPOTENT)
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One tensor's way into the slot: from the header (frame -1) at *start* or from a frame, *nbytes* to *offset* of the row."""
-
-    tensor: WireTensor
-    frame: int
-    start: int
-    nbytes: int
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +130,12 @@ class Intake:
             raise RequestError(Code.VERSION_NOT_FOUND, field="version", expected=lane.plan.version, got=layout.version)
         _check_supported(layout)
         link = lane.plan.links[0]
-        rows = _check_inputs(layout.tensors, lane)
+        rows = check_inputs(layout.tensors, lane.plan)
         known_outputs = {spec.name for spec in lane.plan.outputs}
         for name in layout.outputs if known_outputs else ():
             if name not in known_outputs:
                 raise RequestError(Code.BAD_NAME, field="outputs", expected=f"of {', '.join(sorted(known_outputs))}", got=name)
-        copies = _place(layout.tensors, link)
+        copies = place_inputs(layout.tensors, lane.plan)
         binding = Binding(
             layout.key,
             lane,
@@ -158,9 +143,9 @@ class Intake:
             rows,
             sum(copy.nbytes for copy in copies),
             copies,
-            None if link.static else _descriptors(copies, link),
+            None if link.static else descriptor_words(copies, link),
             layout.checksum_at >= 0
-            or any(t.dtype == DType.BYTES or (layout.finite and t.dtype in _FLOATS) for t in layout.tensors),
+            or any(t.dtype == DType.BYTES or (layout.finite and t.dtype in FLOATS) for t in layout.tensors),
         )
         if len(self._bindings) >= MAX_BINDINGS:
             self._bindings.clear()
@@ -173,88 +158,6 @@ def _check_supported(layout: Layout) -> None:
         raise RequestError(Code.NOT_SUPPORTED, field="key_policy", expected="ONE_BY_ONE", got=layout.key_policy.name)
     if any(tensor.place == Place.LEASE for tensor in layout.tensors):
         raise RequestError(Code.NOT_SUPPORTED, field="place", expected="FRAME or INLINE", got="LEASE")
-
-
-def _check_inputs(tensors: Sequence[WireTensor], lane: Lane) -> int:
-    """Check names, datatypes and shapes against the lane; return the request's rows."""
-    specs = {spec.name: spec for spec in lane.plan.inputs}
-    if not specs:
-        return _check_any(tensors)
-    missing = [name for name in specs if name not in {tensor.name for tensor in tensors}]
-    if missing:
-        raise RequestError(
-            Code.MISSING_INPUT, field=missing[0], expected=f"inputs {', '.join(specs)}", got=f"{len(tensors)} inputs"
-        )
-    rows = {_check_tensor(tensor, specs.get(tensor.name), lane) for tensor in tensors}
-    if len(rows) > 1:
-        raise RequestError(Code.BAD_SHAPE, field="inputs", expected="the same number of rows in each", got=sorted(rows))
-    return rows.pop()
-
-
-def _check_any(tensors: Sequence[WireTensor]) -> int:
-    """Check what a lane that takes any tensors needs: few enough, with names that fit beside their descriptors."""
-    if not 1 <= len(tensors) <= MAX_TENSORS:
-        raise RequestError(Code.BAD_TENSOR, field="inputs", expected=f"1 to {MAX_TENSORS} tensors", got=len(tensors))
-    for tensor in tensors:
-        if len(tensor.name.encode()) > MAX_NAME_BYTES:
-            raise RequestError(Code.BAD_NAME, field=tensor.name, expected=f"at most {MAX_NAME_BYTES} bytes", got=tensor.name)
-    return 1
-
-
-def _check_tensor(tensor: WireTensor, spec: TensorSpec | None, lane: Lane) -> int:
-    """Check one tensor against what the lane takes under its name; return its rows."""
-    if spec is None:
-        known = ", ".join(s.name for s in lane.plan.inputs)
-        raise RequestError(Code.BAD_NAME, field=tensor.name, expected=f"inputs {known}", got=tensor.name)
-    if spec.dtype == DType.ENCODED:
-        return _check_picture(tensor)
-    if tensor.dtype != spec.dtype:
-        raise RequestError(Code.BAD_DTYPE, field=tensor.name, expected=spec.dtype.name, got=tensor.dtype.name)
-    fits = len(tensor.shape) == len(spec.shape) and all(w in (-1, h) for w, h in zip(spec.shape, tensor.shape, strict=True))
-    if not fits:
-        raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected=list(spec.shape), got=list(tensor.shape))
-    rows = tensor.shape[0] if tensor.shape else 1
-    if not 1 <= rows <= lane.plan.max_rows:
-        field = f"lane.{lane.plan.name}.max_rows"
-        raise RequestError(Code.TOO_LARGE, field=tensor.name, expected=f"1 to {lane.plan.max_rows} rows ({field})", got=rows)
-    return rows
-
-
-def _check_picture(tensor: WireTensor) -> int:
-    """An image lane takes an encoded picture, or its raw pixels."""
-    if tensor.dtype not in (DType.ENCODED, DType.UINT8):
-        raise RequestError(Code.BAD_DTYPE, field=tensor.name, expected="ENCODED or UINT8", got=tensor.dtype.name)
-    if tensor.dtype == DType.UINT8 and len(tensor.shape) not in (2, 3):
-        raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected="(height, width) or (height, width, 3)", got=tensor.shape)
-    return 1
-
-
-def _place(tensors: Sequence[WireTensor], link: LinkPlan) -> tuple[Copy, ...]:
-    """Say where each tensor goes: its own place in a static link, else one behind the other, in the lane's order."""
-    order = [t.name for t in link.tensors]
-    ordered = sorted(tensors, key=lambda t: order.index(t.name)) if order else list(tensors)
-    copies: list[Copy] = []
-    at = 0
-    for index, tensor in enumerate(ordered):
-        offset = link.tensors[index].offset if link.static else at
-        start = tensor.inline_at if tensor.place == Place.INLINE else 0
-        copies.append(Copy(tensor, tensor.frame, start, tensor.nbytes, offset))
-        at = align(offset + tensor.nbytes, ROW_ALIGN_BYTES)
-    end = copies[-1].offset + copies[-1].nbytes if copies else 0
-    if end > link.row_bytes:
-        raise RequestError(Code.TOO_LARGE, field="max_encoded_bytes", expected=f"at most {link.row_bytes} bytes", got=end)
-    return tuple(copies)
-
-
-def _descriptors(copies: Sequence[Copy], link: LinkPlan) -> Words:
-    """Return the descriptor words (8, 16) of a slot with these tensors; unused ones are zero."""
-    words = np.zeros((MAX_TENSORS, DESCRIPTOR_WORDS), np.uint64)
-    for row, copy in zip(words, copies, strict=False):
-        tensor = copy.tensor
-        write_descriptor(row, tensor.dtype, tensor.shape, nbytes=tensor.nbytes, offset=copy.offset)
-        if not link.tensors:
-            write_name(row, tensor.name.encode())
-    return words
 
 
 # --- the checks of one message -------------------------------------------------------------------------------------------
@@ -270,21 +173,4 @@ def _look_at(binding: Binding, header: bytes, frames: Sequence[Frame]) -> None:
         if copy.frame >= 0 and len(source) != tensor.nbytes:
             raise RequestError(Code.SIZE_MISMATCH, field=tensor.name, expected=f"{tensor.nbytes} bytes", got=len(source))
         content = source[copy.start : copy.start + copy.nbytes]
-        if tensor.dtype == DType.BYTES:
-            _check_bytes(tensor, content)
-        elif (
-            binding.layout.finite
-            and tensor.dtype in _FLOATS
-            and not np.isfinite(np.frombuffer(content, NUMPY_NAME[tensor.dtype])).all()
-        ):
-            raise RequestError(Code.NOT_FINITE, field=tensor.name, expected="finite values", got="NaN or Inf")
-
-
-def _check_bytes(tensor: WireTensor, content: memoryview) -> None:
-    count = int(np.prod(tensor.shape, dtype=object))
-    try:
-        _, used = unpack_bytes(content, count)
-    except ValueError as error:
-        raise RequestError(Code.BAD_TENSOR, field=tensor.name, message=str(error)) from None
-    if used != len(content):
-        raise RequestError(Code.SIZE_MISMATCH, field=tensor.name, expected=f"{used} bytes in {count} elements", got=len(content))
+        check_content(tensor, content, finite=binding.layout.finite)

@@ -12,6 +12,11 @@ from pathlib import Path
 from schemas.status import ConfigError
 
 
+# Our private directories, and the file in each that its server keeps locked as long as it lives.
+PREFIX = "slotline-"
+LOCK_NAME = "lock"
+
+
 def ipc_path(endpoint: str) -> Path | None:
     """Return the file of an ipc endpoint, None for others."""
     return Path(endpoint.removeprefix("ipc://")) if endpoint.startswith("ipc://") else None
@@ -27,6 +32,7 @@ class Places:
     def __init__(self, endpoints: list[str]) -> None:
         self._sockets = [path for endpoint in endpoints if (path := ipc_path(endpoint)) is not None]
         self._locks: list[tuple[int, Path]] = []
+        self._own_lock = -1
         self.directory = ""
 
     def claim(self) -> None:
@@ -39,10 +45,13 @@ class Places:
             _make_directory(path.parent)
             self._locks.append((_lock(path), path.with_name(path.name + ".lock")))
             path.unlink(missing_ok=True)
-        base = os.environ.get("XDG_RUNTIME_DIR", "")
+        runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         # Worker sockets live here; a long base would not leave room in a path of 107 bytes.
-        usable = len(base) < 60 and os.access(base, os.W_OK) if base else False
-        self.directory = tempfile.mkdtemp(prefix="slotline-", dir=base if usable else None)
+        usable = len(runtime) < 60 and os.access(runtime, os.W_OK) if runtime else False
+        base = Path(runtime if usable else tempfile.gettempdir())
+        _sweep_dead(base)
+        self.directory = tempfile.mkdtemp(prefix=PREFIX, dir=base)
+        self._own_lock = _lock_directory(Path(self.directory))
 
     def sweep(self) -> None:
         """Remove the socket files of an epoch that is over."""
@@ -58,6 +67,8 @@ class Places:
         if self.directory:
             self.sweep()
             shutil.rmtree(self.directory, ignore_errors=True)
+            os.close(self._own_lock)
+            self.directory = ""
         for descriptor, path in self._locks:
             path.unlink(missing_ok=True)
             os.close(descriptor)
@@ -98,3 +109,34 @@ def _lock(path: Path) -> int:
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
                 return descriptor
         os.close(descriptor)
+
+
+def _lock_directory(directory: Path) -> int:
+    """Return the descriptor of the directory's lock file. It gets its name when it is locked: a named one without a lock is dead."""
+    new = directory / "lock.new"
+    descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    new.rename(directory / LOCK_NAME)
+    return descriptor
+
+
+def _sweep_dead(base: Path) -> None:
+    """Remove the private directories that killed servers of this user left in *base*."""
+    for entry in os.scandir(base):
+        if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
+            continue
+        with contextlib.suppress(OSError):
+            if entry.stat(follow_symlinks=False).st_uid == os.geteuid() and _is_dead(Path(entry.path)):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_dead(directory: Path) -> bool:
+    """True when no server holds the directory's lock; raise OSError when it has none."""
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

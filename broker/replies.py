@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.arena import LaneArena, read_descriptor, read_name
-from schemas.plan import LinkPlan
+from schemas.arena import LaneArena, read_descriptor, read_name, scalars
+from schemas.plan import STAMP_WORDS, LinkPlan
 from schemas.templates import ReplyTemplate, TensorForm
 from schemas.tensors import DType
 from schemas.wire import MAX_INLINE_BYTES, STAGE_TIME
@@ -41,6 +41,7 @@ class LaneReplies:
         self._descriptors = arena.descriptors[lane.plan.final_link]
         self._error = arena.error
         self._stamps = arena.stamps
+        self._one_stamp = scalars(arena.stamps)
         self._stages = len(lane.plan.steps)
         # Steps with nothing to do have no times.
         self._timed = [i for i, step in enumerate(lane.plan.steps) if step.use != "none"]
@@ -49,7 +50,9 @@ class LaneReplies:
     def stamps(self, slots: Sequence[int]) -> list[list[list[int]]]:
         """Return (started_ns, done_ns, batch) of each step of each slot."""
         if len(slots) == 1:
-            return [self._stamps[slots[0]].tolist()]
+            at = slots[0] * self._stages * STAMP_WORDS
+            words = self._one_stamp[at : at + self._stages * STAMP_WORDS].tolist()
+            return [[words[i : i + STAMP_WORDS] for i in range(0, len(words), STAMP_WORDS)]]
         rows: list[list[list[int]]] = self._stamps[slots].tolist()
         return rows
 

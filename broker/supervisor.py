@@ -80,6 +80,9 @@ class Supervisor:
             if code is not None:
                 return code
             restart = self._broker_restarts.died(time.monotonic_ns(), self._broker.ready_ns)
+            if restart.is_crash_loop and not self._has_served:
+                print("slotline: the broker died five times in 30 s: see its log lines above", file=sys.stderr, flush=True)
+                return EXIT_FAILED
             self._pause(min(restart.at_ns, time.monotonic_ns() + 5_000_000_000))
             if self._signals:
                 return EXIT_FAILED
@@ -119,6 +122,7 @@ class Supervisor:
                     return EXIT_FAILED
             status = reap(self._broker)
             if status is not None:
+                self._listen()  # for a refusal that came between the look at the channel and its death
                 return self._broker_died(status)
 
     def _poll(self) -> None:

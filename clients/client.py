@@ -47,7 +47,7 @@ class Client:
             raise ValueError(f"timeout_s: expected more than 0 and less than 1e6 seconds, got {timeout_s}")
         self._line = Line(context or zmq.Context.instance(), endpoint, int(timeout_s * _NS_PER_S))
         self._session = self._line.session
-        self._line.make_ready()
+        self._line.make_ready(time.monotonic_ns())
 
     def __enter__(self) -> Self:
         """Return the client; it is closed at the end of the block."""
@@ -179,8 +179,9 @@ class Client:
         return self._ask(Control(ControlOp.STATS), ControlReply).stats
 
     def _ask(self, body: Body, answer: type[T]) -> T:
-        self._line.make_ready()
-        question = self._session.ask(body, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        self._line.make_ready(now_ns)
+        question = self._session.ask(body, now_ns)
         self._line.put([question.call], question.header, ())
         reply = question.call.result()
         assert isinstance(reply, answer), "the session takes only the kind that answers this question"
@@ -189,7 +190,7 @@ class Client:
     def _start(self, model: str, inputs: Inputs, options: Options, *, may_pack: bool = False) -> Outgoing:
         # Before connecting, which counts.
         now_ns = time.monotonic_ns()
-        self._line.make_ready(options.get("budget_us"))
+        self._line.make_ready(now_ns, options.get("budget_us"))
         return self._session.submit(model, inputs, options, now_ns, may_pack=may_pack)
 
     def _send_message(self, pack: Sequence[Outgoing]) -> None:

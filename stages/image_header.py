@@ -1,6 +1,7 @@
-"""What a JPEG or PNG says about itself, read without decoding a pixel: format, size, bit depth, and whether it is whole.
+"""What an image file says about itself, read without decoding a pixel: format, size, bit depth, and whether it is whole.
 
 Plain byte reading only; no decoder library (``decode.py``). Every loop is bounded, so that no file costs more than milliseconds.
+JPEG and PNG are read here, BMP, GIF, WebP and TIFF in ``other_headers.py``.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from schemas.status import Code, RequestError
+from stages import other_headers
+from stages.other_headers import ImageHeader, bad
 
 # A 100 kB progressive JPEG with 200 scans costs 2 s to decode; encoders write about 10.
 MAX_SCANS = 24
@@ -22,7 +24,7 @@ MAX_CHUNKS = 32_768
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-_SOS, _EOI = 0xDA, 0xD9
+_SOS, _EOI, _APP14 = 0xDA, 0xD9, 0xEE
 # Frame headers SOF0..SOF15; C4, C8 and CC are tables that share the range.
 _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # A marker may be preceded by any number of fill bytes.
@@ -31,36 +33,34 @@ _MARKER = re.compile(rb"\xff+([^\xff])", re.DOTALL)
 _SCAN_END = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageHeader:
-    """Format and size in pixels as stored (before any EXIF turn); *bit_depth* is bits of one channel."""
 
-    format: Literal["jpeg", "png"]
-    width: int
-    height: int
-    bit_depth: int
-    channels: int
-
-
-def read_header(encoded: memoryview) -> ImageHeader:
+def read_header(encoded: memoryview, formats: Sequence[str]) -> ImageHeader:
     """Return what *encoded* says of itself.
 
     Args:
         encoded: the whole file, unsigned bytes.
+        formats: those that are taken.
 
     Raises:
-        RequestError: BAD_IMAGE when it is neither format, cut off, has a PNG checksum that does not fit, or too many scans.
+        RequestError: BAD_IMAGE when it is of no such format, cut off, damaged where that can be seen, or too costly to decode.
     """
-    if encoded[:3] == _JPEG_MAGIC:
-        return _jpeg_header(encoded)
-    if encoded[:8] == _PNG_MAGIC:
-        return _png_header(encoded)
-    raise RequestError(Code.BAD_IMAGE, field="image", expected="PNG or JPEG", got="the magic bytes of neither")
+    found = _format_of(encoded)
+    if found not in formats:
+        raise bad(expected=f"{', '.join(formats)} (formats)", got=found or "the first bytes of no format we know")
+    return _READERS[found](encoded)
+
+
+def _format_of(encoded: memoryview) -> str:
+    """Return the format that the first bytes say, "" for none."""
+    head = bytes(encoded[:12])
+    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
+        return "webp"
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "")
 
 
 def _jpeg_header(encoded: memoryview) -> ImageHeader:
     """Walk the markers from start to end of image; the end must be there: half a JPEG is an error, not half a picture."""
-    at, scans, header = 2, 0, None
+    at, scans, header, adobe = 2, 0, None, False
     for _ in range(MAX_SEGMENTS):
         marker, at = _next_marker(encoded, at)
         if marker == _EOI:
@@ -68,24 +68,26 @@ def _jpeg_header(encoded: memoryview) -> ImageHeader:
         length = _segment_length(encoded, at)
         if marker in _SOF:
             header = header or _frame_header(encoded[at + 2 : at + length])
+        elif marker == _APP14 and length >= 14:
+            adobe = adobe or encoded[at + 2 : at + 7] == b"Adobe"
         at += length
         if marker == _SOS:
             scans += 1
             at = _end_of_scan(encoded, at)
     else:
-        raise _bad(expected=f"at most {MAX_SEGMENTS} JPEG segments", got="more")
+        raise bad(expected=f"at most {MAX_SEGMENTS} JPEG segments", got="more")
     if header is None or scans == 0:
-        raise _bad(expected="a JPEG with a frame header and a scan", got="one without")
+        raise bad(expected="a JPEG with a frame header and a scan", got="one without")
     if scans > MAX_SCANS:
-        raise _bad(expected=f"at most {MAX_SCANS} scans", got=scans)
-    return header
+        raise bad(expected=f"at most {MAX_SCANS} scans", got=scans)
+    return replace(header, adobe=adobe)
 
 
 def _next_marker(encoded: memoryview, at: int) -> tuple[int, int]:
     """Return the marker at *at* and where its segment starts."""
     found = _MARKER.match(encoded, at)
     if found is None:
-        raise _bad(expected=f"a JPEG marker at byte {at} of {len(encoded)}", got="none: cut off or damaged")
+        raise bad(expected=f"a JPEG marker at byte {at} of {len(encoded)}", got="none: cut off or damaged")
     return found[1][0], found.end()
 
 
@@ -93,15 +95,17 @@ def _segment_length(encoded: memoryview, at: int) -> int:
     """Return the length of the segment at *at*, its two length bytes included."""
     length = int.from_bytes(encoded[at : at + 2], "big")
     if length < 2 or at + length > len(encoded):
-        raise _bad(expected=f"a whole JPEG segment at byte {at} of {len(encoded)}", got=f"length {length}")
+        raise bad(expected=f"a whole JPEG segment at byte {at} of {len(encoded)}", got=f"length {length}")
     return length
 
 
 def _frame_header(segment: memoryview) -> ImageHeader:
     """Return size and depth from a frame header: precision u8, height u16, width u16, components u8."""
     if len(segment) < 6:
-        raise _bad(expected="a JPEG frame header of 6 bytes or more", got=len(segment))
+        raise bad(expected="a JPEG frame header of 6 bytes or more", got=len(segment))
     depth, height, width, channels = struct.unpack_from(">BHHB", segment)
+    if channels not in (1, 3, 4):
+        raise bad(expected="1, 3 or 4 JPEG components", got=channels)
     return ImageHeader("jpeg", width, height, depth, channels)
 
 
@@ -109,7 +113,7 @@ def _end_of_scan(encoded: memoryview, at: int) -> int:
     """Return where the marker after a scan's coded data is."""
     found = _SCAN_END.search(encoded, at)
     if found is None:
-        raise _bad(expected="a whole JPEG", got=f"{len(encoded)} bytes that end inside a scan")
+        raise bad(expected="a whole JPEG", got=f"{len(encoded)} bytes that end inside a scan")
     return found.start()
 
 
@@ -122,32 +126,40 @@ def _png_header(encoded: memoryview) -> ImageHeader:
             header = _png_size(kind, body)
         elif kind == b"IHDR":
             # Pillow believes the last one: the limits would have been checked on the wrong size.
-            raise _bad(expected="one IHDR", got="two")
+            raise bad(expected="one IHDR", got="two")
         if kind == b"IEND":
             return header
-    raise _bad(expected=f"at most {MAX_CHUNKS} PNG chunks", got="more")
+    raise bad(expected=f"at most {MAX_CHUNKS} PNG chunks", got="more")
 
 
 def _chunk(encoded: memoryview, at: int) -> tuple[bytes, memoryview, int]:
     """Return type and body of the chunk at *at* (length u32, type, body, CRC u32) and where the next one starts."""
     end = at + 12 + int.from_bytes(encoded[at : at + 4], "big")
     if end > len(encoded):
-        raise _bad(expected=f"a whole PNG chunk at byte {at}", got=f"a file of {len(encoded)} bytes")
+        raise bad(expected=f"a whole PNG chunk at byte {at}", got=f"a file of {len(encoded)} bytes")
     kind = bytes(encoded[at + 4 : at + 8])
     is_critical = kind[:1].isupper()
     if is_critical and zlib.crc32(encoded[at + 4 : end - 4]) != int.from_bytes(encoded[end - 4 : end], "big"):
-        raise _bad(expected=f"a PNG chunk at byte {at} that fits its CRC", got="damaged bytes")
+        raise bad(expected=f"a PNG chunk at byte {at} that fits its CRC", got="damaged bytes")
     return kind, encoded[at + 8 : end - 4], end
 
 
 def _png_size(kind: bytes, body: memoryview) -> ImageHeader:
     """Return the size from IHDR: width u32, height u32, depth u8, colour type u8 (bits: palette, colour, alpha)."""
     if kind != b"IHDR" or len(body) != 13:
-        raise _bad(expected="a PNG that begins with IHDR", got="another chunk")
+        raise bad(expected="a PNG that begins with IHDR", got="another chunk")
     width, height, depth, color_type = struct.unpack_from(">IIBB", body)
-    return ImageHeader("png", width, height, depth, channels=3 if color_type & 2 else 1)
+    return ImageHeader("png", width, height, depth, channels=1 if color_type == 0 else 3)
 
 
-def _bad(*, expected: object, got: object) -> RequestError:
-    """Return the refusal of a damaged or hostile image."""
-    return RequestError(Code.BAD_IMAGE, field="image", expected=expected, got=got)
+_MAGIC = {
+    _JPEG_MAGIC: "jpeg", _PNG_MAGIC: "png", b"BM": "bmp", b"GIF87a": "gif", b"GIF89a": "gif", b"II*\0": "tiff", b"MM\0*": "tiff",
+}  # fmt: skip
+_READERS: dict[str, Callable[[memoryview], ImageHeader]] = {
+    "jpeg": _jpeg_header,
+    "png": _png_header,
+    "bmp": other_headers.bmp_header,
+    "gif": other_headers.gif_header,
+    "webp": other_headers.webp_header,
+    "tiff": other_headers.tiff_header,
+}

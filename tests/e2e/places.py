@@ -32,7 +32,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def make_server(place: Path) -> Iterator[StartServer]:
-    """Make servers in the test's own directory; those that still run are killed, and their stderr shown when the test fails."""
+    """Make servers in the test's own directory; those that still run are ended, and their stderr shown when the test fails."""
     made: list[Server] = []
 
     def make(config: str, **options: object) -> Server:
@@ -43,4 +43,4 @@ def make_server(place: Path) -> Iterator[StartServer]:
     yield make
     for server in made:
         print(server.errors()[-4000:])
-        server.kill()
+        server.end()

@@ -64,6 +64,7 @@ class RawClient:
         self._cache = LayoutCache()
         self._next_id = 1
         self.pending: dict[int, Any] = {}
+        self._given_up: dict[int, Any] = {}
         self.tally = Tally()
         self.welcome = self._greet(packed_replies) if packed_replies else None
 
@@ -119,6 +120,11 @@ class RawClient:
         # An answer that comes a second time comes close behind the first.
         self.receive(0.1)
 
+    def give_up(self) -> None:
+        """Wait no longer for what is pending, because its server died; an answer that comes all the same must be right."""
+        self._given_up |= self.pending
+        self.pending = {}
+
     def _take(self, frames: list[bytes]) -> None:
         is_packed = len(frames) > 1 and read_message(frames[0])[0].flags & Flag.PACKED
         if is_packed:
@@ -130,6 +136,8 @@ class RawClient:
     def _judge(self, header: bytes, frames: Sequence[bytes]) -> None:
         layout = self._cache.read(header)
         route = read_route(header, layout)
+        if route.request_id in self._given_up:
+            self.pending[route.request_id] = self._given_up.pop(route.request_id)
         if route.request_id not in self.pending:
             seen = 0 < route.request_id < self._next_id
             (self.tally.doubled if seen else self.tally.strange).append(route.request_id)

@@ -86,7 +86,6 @@ class ScriptedServer:
             for reply in replies or ():
                 router.send_multipart([identity, reply])
             if replies is None:
-                router.unbind(self.endpoint)
                 router.close(0)
                 self.epoch += 1
                 router = self._bind()
@@ -95,6 +94,8 @@ class ScriptedServer:
                 break
         router.close(1000)
         stop.close()
+        # ZeroMQ leaves the file of a socket behind.
+        Path(self.endpoint.removeprefix("ipc://")).unlink()
 
     def _bind(self) -> zmq.Socket[bytes]:
         router = self._context.socket(zmq.ROUTER)

@@ -44,8 +44,12 @@ class Server:
     def start(self) -> Server:
         """Start it and wait until it serves."""
         self.launch()
+        return self.wait_ready()
+
+    def wait_ready(self) -> Server:
+        """Wait for the ready line."""
         wait_until(lambda: self._out.stat().st_size > 0 or self.poll() is not None, "a ready line")
-        line = self._out.read_text()
+        line = self.ready_line()
         assert line.startswith(f"ready {self.endpoint} control={self.control}"), line + self.errors()
         return self
 
@@ -61,6 +65,10 @@ class Server:
             self._process = subprocess.Popen(
                 command, stdout=out, stderr=errors, stdin=subprocess.DEVNULL, env=self._environment, cwd=self.place
             )
+
+    def ready_line(self) -> str:
+        """Return what it has written to stdout: the ready line, once it serves."""
+        return self._out.read_text().strip()
 
     @property
     def pid(self) -> int:
@@ -87,6 +95,15 @@ class Server:
         """Ask it to end, and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait()
+
+    def end(self) -> None:
+        """End it if it runs: in a hurry, or by force when it hangs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process is not None and self._process.poll() is None:
+                self.signal(signal.SIGTERM)
+                self.signal(signal.SIGTERM)
+                self.wait(10.0)
+        self.kill()
 
     def kill(self) -> None:
         """Kill the supervisor if it lives; its children follow."""

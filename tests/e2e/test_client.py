@@ -87,15 +87,12 @@ def test_ticks_equal_a_direct_run(client: Client, features: np.ndarray[Any, Any]
     """Bit for bit, whatever rows shared a batch."""
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(str(DEMO / "trading_mlp.onnx"))
-
     names = [output.name for output in session.get_outputs()]
 
     results = client.infer_many("ticks", [{"features": row[None]} for row in features[:300]])
 
     for row, result in zip(features, results, strict=False):
-        expected = dict(
-            zip((output.name for output in session.get_outputs()), session.run(None, {"features": row[None]}), strict=True)
-        )
+        expected = dict(zip(names, session.run(None, {"features": row[None]}), strict=True))
         assert result.keys() == expected.keys()
         assert all(np.array_equal(result[name], expected[name]) for name in expected)
 
@@ -377,6 +374,7 @@ def test_something_else_that_listens_is_no_server(place: Path) -> None:
             Client(f"ipc://{place}/other", timeout_s=0.3)
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
+    (place / "other").unlink()
 
 
 @pytest.mark.parametrize("endpoint", ["http://localhost", "ipc://" + "x" * 200, "nonsense", "tcp://127.0.0.1"])

@@ -1,0 +1,79 @@
+// What a caller sends with a request and gets back: the options and the result.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "frame.hpp"
+#include "infer_generated.h"
+#include "tensors.hpp"
+
+namespace slotline {
+
+using ParamValue = std::variant<bool, std::int64_t, double, std::string>;
+using Params = std::map<std::string, ParamValue>;
+
+// What a request may say besides model and inputs.
+struct Options {
+  std::uint64_t budget_us = 0;   // time left for the answer, which is also how long the call lasts; 0 = the client's timeout
+  std::uint64_t key = 0;         // instrument, camera or stream; echoed
+  std::uint64_t born_us = 0;     // capture time by the caller's own clock; echoed
+  bool idempotent = true;        // false = never run it twice when a worker dies under it
+  bool copy = true;              // false = borrowed inputs of 64 KiB and more are not copied but lent until the call has its result;
+                                 // after an error the memory must stay for as long as the Client
+  std::string version;           // "" = by the server's policy
+  std::vector<std::string> outputs;  // names wanted, none = all
+  Params params;                 // for the server's stages
+  std::uint8_t priority = 0;     // 0 = the lane's default level, 1 = highest
+  bool finite = false;           // refuse NaN and Inf in the inputs
+  std::string client_request_id;  // a text for logs
+};
+
+namespace detail {
+class ReplyReader;
+}
+
+// The outputs of one request, and what the server says about it. Movable; outputs are views of the reply, which it owns.
+class Result {
+ public:
+  // Return one output; throws std::out_of_range.
+  const Output& operator[](std::string_view name) const {
+    for (const Output& output : outputs_) {
+      if (output.name == name) return output;
+    }
+    throw std::out_of_range("no output " + std::string(name));
+  }
+
+  const std::vector<Output>& outputs() const noexcept { return outputs_; }
+  std::string_view model() const { return text(reply_->model()); }
+  std::string_view version() const { return text(reply_->version()); }
+  std::uint8_t retries() const { return reply_->retries(); }         // how often a worker died under the request
+  std::uint32_t backlog_us() const { return reply_->backlog_us(); }  // time before it got a slot
+
+  // Return queue_us, run_us and batch of each stage, in pipeline order.
+  std::vector<StageTime> timing() const {
+    std::vector<StageTime> rows;
+    if (reply_->timing() != nullptr) {
+      for (const StageTime* row : *reply_->timing()) rows.push_back(*row);
+    }
+    return rows;
+  }
+
+ private:
+  friend class detail::ReplyReader;
+
+  static std::string_view text(const flatbuffers::String* text) { return text == nullptr ? "" : text->string_view(); }
+
+  std::vector<detail::Frame> frames_;         // the header first
+  std::vector<detail::AlignedCopy> realigned_;
+  std::vector<Output> outputs_;
+  const InferOut* reply_ = nullptr;
+};
+
+}  // namespace slotline

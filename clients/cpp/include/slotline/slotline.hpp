@@ -1,0 +1,7 @@
+// The Slotline client for C++17: include this. One Client per thread; see client.hpp.
+#pragma once
+
+#include "client.hpp"
+#include "errors.hpp"
+#include "result.hpp"
+#include "tensors.hpp"

@@ -1,0 +1,137 @@
+"""What a lane takes, checked: tensors against its plan, where each goes in a slot's row, and what lies in them.
+
+The broker checks requests with it, the embedded pipeline its caller's arrays. No sockets, no lane state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arena import MAX_NAME_BYTES, Words, write_descriptor, write_name
+from .plan import DESCRIPTOR_WORDS, MAX_TENSORS, ROW_ALIGN_BYTES, LanePlan, LinkPlan, align
+from .status import Code, Place, RequestError
+from .tensors import NUMPY_NAME, DType, TensorSpec, unpack_bytes
+from .wire_tensors import WireTensor
+
+FLOATS = frozenset({DType.FP16, DType.FP32, DType.FP64})
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One tensor's way into the slot: from the header (frame -1) at *start* or from a frame, *nbytes* to *offset* of the row."""
+
+    tensor: WireTensor
+    frame: int
+    start: int
+    nbytes: int
+    offset: int
+
+
+def check_inputs(tensors: Sequence[WireTensor], plan: LanePlan) -> int:
+    """Check names, datatypes and shapes against the lane; return the request's rows."""
+    specs = {spec.name: spec for spec in plan.inputs}
+    if not specs:
+        return _check_any(tensors)
+    missing = [name for name in specs if name not in {tensor.name for tensor in tensors}]
+    if missing:
+        raise RequestError(
+            Code.MISSING_INPUT, field=missing[0], expected=f"inputs {', '.join(specs)}", got=f"{len(tensors)} inputs"
+        )
+    rows = {_check_tensor(tensor, specs.get(tensor.name), plan) for tensor in tensors}
+    if len(rows) > 1:
+        raise RequestError(Code.BAD_SHAPE, field="inputs", expected="the same number of rows in each", got=sorted(rows))
+    return rows.pop()
+
+
+def _check_any(tensors: Sequence[WireTensor]) -> int:
+    """Check what a lane that takes any tensors needs: few enough, with names that fit beside their descriptors."""
+    if not 1 <= len(tensors) <= MAX_TENSORS:
+        raise RequestError(Code.BAD_TENSOR, field="inputs", expected=f"1 to {MAX_TENSORS} tensors", got=len(tensors))
+    for tensor in tensors:
+        if len(tensor.name.encode()) > MAX_NAME_BYTES:
+            raise RequestError(Code.BAD_NAME, field=tensor.name, expected=f"at most {MAX_NAME_BYTES} bytes", got=tensor.name)
+    return 1
+
+
+def _check_tensor(tensor: WireTensor, spec: TensorSpec | None, plan: LanePlan) -> int:
+    """Check one tensor against what the lane takes under its name; return its rows."""
+    if spec is None:
+        known = ", ".join(s.name for s in plan.inputs)
+        raise RequestError(Code.BAD_NAME, field=tensor.name, expected=f"inputs {known}", got=tensor.name)
+    if spec.dtype == DType.ENCODED:
+        return _check_picture(tensor)
+    if tensor.dtype != spec.dtype:
+        raise RequestError(Code.BAD_DTYPE, field=tensor.name, expected=spec.dtype.name, got=tensor.dtype.name)
+    fits = len(tensor.shape) == len(spec.shape) and all(w in (-1, h) for w, h in zip(spec.shape, tensor.shape, strict=True))
+    if not fits:
+        raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected=list(spec.shape), got=list(tensor.shape))
+    rows = tensor.shape[0] if tensor.shape else 1
+    if not 1 <= rows <= plan.max_rows:
+        field = f"lane.{plan.name}.max_rows"
+        raise RequestError(Code.TOO_LARGE, field=tensor.name, expected=f"1 to {plan.max_rows} rows ({field})", got=rows)
+    return rows
+
+
+def _check_picture(tensor: WireTensor) -> int:
+    """An image lane takes an encoded picture, or its raw pixels."""
+    if tensor.dtype not in (DType.ENCODED, DType.UINT8):
+        raise RequestError(Code.BAD_DTYPE, field=tensor.name, expected="ENCODED or UINT8", got=tensor.dtype.name)
+    if tensor.dtype == DType.UINT8 and len(tensor.shape) not in (2, 3):
+        raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected="(height, width) or (height, width, 3)", got=tensor.shape)
+    return 1
+
+
+def place_inputs(tensors: Sequence[WireTensor], plan: LanePlan) -> tuple[Copy, ...]:
+    """Say where each tensor goes: its own place in a static link, else one behind the other, in the lane's order."""
+    link = plan.links[0]
+    order = [t.name for t in link.tensors]
+    ordered = sorted(tensors, key=lambda t: order.index(t.name)) if order else list(tensors)
+    copies: list[Copy] = []
+    at = 0
+    for index, tensor in enumerate(ordered):
+        offset = link.tensors[index].offset if link.static else at
+        start = tensor.inline_at if tensor.place == Place.INLINE else 0
+        copies.append(Copy(tensor, tensor.frame, start, tensor.nbytes, offset))
+        at = align(offset + tensor.nbytes, ROW_ALIGN_BYTES)
+    end = copies[-1].offset + copies[-1].nbytes if copies else 0
+    if end > link.row_bytes:
+        raise RequestError(
+            Code.TOO_LARGE, field=f"lane.{plan.name}.max_encoded_bytes", expected=f"at most {link.row_bytes} bytes", got=end
+        )
+    return tuple(copies)
+
+
+def descriptor_words(copies: Sequence[Copy], link: LinkPlan) -> Words:
+    """Return the descriptor words (8, 16) of a slot with these tensors; unused ones are zero."""
+    words = np.zeros((MAX_TENSORS, DESCRIPTOR_WORDS), np.uint64)
+    for row, copy in zip(words, copies, strict=False):
+        tensor = copy.tensor
+        write_descriptor(row, tensor.dtype, tensor.shape, nbytes=tensor.nbytes, offset=copy.offset)
+        if not link.tensors:
+            write_name(row, tensor.name.encode())
+    return words
+
+
+def check_content(tensor: WireTensor, content: memoryview, *, finite: bool) -> None:
+    """Check what lies in a tensor's bytes: the form of BYTES, and NaN or Inf where these are not wanted.
+
+    Raises:
+        RequestError: BAD_TENSOR, SIZE_MISMATCH or NOT_FINITE.
+    """
+    if tensor.dtype == DType.BYTES:
+        _check_bytes(tensor, content)
+    elif finite and tensor.dtype in FLOATS and not np.isfinite(np.frombuffer(content, NUMPY_NAME[tensor.dtype])).all():
+        raise RequestError(Code.NOT_FINITE, field=tensor.name, expected="finite values", got="NaN or Inf")
+
+
+def _check_bytes(tensor: WireTensor, content: memoryview) -> None:
+    count = int(np.prod(tensor.shape, dtype=object))
+    try:
+        _, used = unpack_bytes(content, count)
+    except ValueError as error:
+        raise RequestError(Code.BAD_TENSOR, field=tensor.name, message=str(error)) from None
+    if used != len(content):
+        raise RequestError(Code.SIZE_MISMATCH, field=tensor.name, expected=f"{used} bytes in {count} elements", got=len(content))
