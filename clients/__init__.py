@@ -13,7 +13,8 @@ if IDENTIFIER != b"SLT1":
         "take its directory off PYTHONPATH, or use a virtual environment in which only Slotline has one"
     )
 
-from .arrays import Encoded
+from schemas.arrays import Encoded
+
 from .calls import Options, Pending, Result
 from .client import Client
 from .errors import (

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.arrays import Encoded
+
 from .annotate import CLASS_NAMES
-from .arrays import Encoded
 from .client import Client
 from .local import LocalServer
 

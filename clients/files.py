@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from schemas.arrays import Encoded
 from schemas.messages import MetadataReply
 from schemas.status import printable
 from schemas.tensors import DType
 
-from .arrays import Encoded
 from .client import Client
 from .errors import CallError, SlotlineError
 

@@ -10,13 +10,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.arrays import Described
 from schemas.messages import Limits
 from schemas.params import Params
 from schemas.status import Code, RequestError, printable
 from schemas.templates import RequestOptions, RequestTemplate, TensorForm
 from schemas.wire import MAX_HEADER_BYTES, MAX_INLINE_BYTES, MAX_LIST
 
-from .arrays import Described
 from .calls import Options
 
 # Pictures of ever new sizes are forms of their own; beyond this many all are forgotten.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from schemas.arrays import Described, Source, describe, lent_or_copied, read_outputs
 from schemas.layout import Layout, check_route, route_if_readable
 from schemas.layout_cache import LayoutCache
 from schemas.messages import (
@@ -27,7 +28,6 @@ from schemas.messages import (
 from schemas.status import Code, Flag, Kind, RequestError, printable
 from schemas.wire import IDENTIFIER, ROUTE
 
-from .arrays import Described, Source, describe, lent_or_copied, read_outputs
 from .calls import Options, Pending, Result, Wait
 from .errors import BadReply, Busy, CallError, Cancelled, DeadlineExceeded, SlotlineError, error_of, refused_here
 from .forms import Forms

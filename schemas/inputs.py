@@ -16,7 +16,9 @@ from .status import Code, Place, RequestError
 from .tensors import NUMPY_NAME, DType, TensorSpec, unpack_bytes
 from .wire_tensors import WireTensor
 
-FLOATS = frozenset({DType.FP16, DType.FP32, DType.FP64})
+FLOATS = frozenset({DType.FP16, DType.FP32, DType.FP64, DType.BF16})
+# BF16 is the upper half of a float: NaN and Inf have all bits of the exponent.
+_BF16_EXPONENT = 0x7F80
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,19 @@ def _check_tensor(tensor: WireTensor, spec: TensorSpec | None, plan: LanePlan) -
     if not fits:
         raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected=list(spec.shape), got=list(tensor.shape))
     rows = tensor.shape[0] if tensor.shape else 1
-    if not 1 <= rows <= plan.max_rows:
+    if rows == 0:
+        raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected="1 row or more", got=list(tensor.shape))
+    if rows > plan.max_rows:
         field = f"lane.{plan.name}.max_rows"
         raise RequestError(Code.TOO_LARGE, field=tensor.name, expected=f"1 to {plan.max_rows} rows ({field})", got=rows)
     return rows
 
 
 def _check_picture(tensor: WireTensor) -> int:
-    """An image lane takes an encoded picture, or its raw pixels."""
-    if tensor.dtype not in (DType.ENCODED, DType.UINT8):
-        raise RequestError(Code.BAD_DTYPE, field=tensor.name, expected="ENCODED or UINT8", got=tensor.dtype.name)
-    if tensor.dtype == DType.UINT8 and len(tensor.shape) not in (2, 3):
+    """An image lane takes an encoded picture, or a raw frame; which frames its rules allow, the decode stage knows."""
+    if tensor.dtype not in (DType.ENCODED, DType.UINT8, DType.UINT16):
+        raise RequestError(Code.BAD_DTYPE, field=tensor.name, expected="ENCODED, UINT8 or UINT16", got=tensor.dtype.name)
+    if tensor.dtype != DType.ENCODED and len(tensor.shape) not in (2, 3):
         raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected="(height, width) or (height, width, 3)", got=tensor.shape)
     return 1
 
@@ -123,8 +127,15 @@ def check_content(tensor: WireTensor, content: memoryview, *, finite: bool) -> N
     """
     if tensor.dtype == DType.BYTES:
         _check_bytes(tensor, content)
-    elif finite and tensor.dtype in FLOATS and not np.isfinite(np.frombuffer(content, NUMPY_NAME[tensor.dtype])).all():
+    elif finite and tensor.dtype in FLOATS and not _is_finite(tensor.dtype, content):
         raise RequestError(Code.NOT_FINITE, field=tensor.name, expected="finite values", got="NaN or Inf")
+
+
+def _is_finite(dtype: DType, content: memoryview) -> bool:
+    values = np.frombuffer(content, NUMPY_NAME[dtype])
+    if dtype == DType.BF16:
+        return bool((values & _BF16_EXPONENT != _BF16_EXPONENT).all())
+    return bool(np.isfinite(values).all())
 
 
 def _check_bytes(tensor: WireTensor, content: memoryview) -> None:

@@ -91,6 +91,19 @@ class SharedLink:
             nbytes = _used_bytes(self._region[slot, tensor.offset : tensor.offset + tensor.max_bytes], tensor, shape)
             write_descriptor(self._descriptors[slot, index], tensor.dtype, shape, nbytes=nbytes, offset=tensor.offset)
 
+    def bytes_shape(self, slot: int, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a BYTES tensor of *slot*, None for a tensor of any other datatype."""
+        for tensor, words in zip(self.plan.tensors, self._descriptors[slot], strict=False):
+            if tensor.name == name:
+                return read_descriptor(words)[1] if tensor.dtype == DType.BYTES else None
+        return self._open_bytes_shape(slot, name)
+
+    def _open_bytes_shape(self, slot: int, name: str) -> tuple[int, ...] | None:
+        for words in self._descriptors[slot]:
+            if words[0] == DType.BYTES and read_name(words) == name:
+                return read_descriptor(words)[1]
+        return None
+
     def gather(self, name: str, slots: Sequence[int], out: Array) -> None:
         if not self.plan.static:
             _gather_each([self.read(slot)[name] for slot in slots], out)

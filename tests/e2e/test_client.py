@@ -230,6 +230,9 @@ def test_an_idle_client_connects_anew(place: Path) -> None:
         client.infer("any", TICK)
         with pytest.raises(ConnectionLost):
             other.infer("any", TICK)
+        connection = client._line._connection
+        assert connection is not None
+        wait_until(connection.has_ended, "the end of the idle connection")
 
         client.infer("any", TICK)
         assert client.epoch == 2

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.arrays import Encoded, describe, lent_or_copied, read_outputs
+from schemas.arrays import Encoded, describe, lent_or_copied, read_outputs
 from schemas.status import Code, Place, RequestError
 from schemas.tensors import DType, pack_bytes
 from schemas.wire_tensors import WireTensor

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "infer_generated.h"
+#include <slotline/infer_generated.h>
 
 namespace slotline {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "frame.hpp"
-#include "infer_generated.h"
+#include <slotline/infer_generated.h>
 #include "tensors.hpp"
 
 namespace slotline {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "infer_generated.h"
+#include <slotline/infer_generated.h>
 
 namespace slotline {
 

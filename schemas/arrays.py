@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.status import Code, Place, RequestError, printable
-from schemas.tensors import ITEM_BYTES, NUMPY_NAME, DType, element_count, pack_bytes, unpack_bytes
-from schemas.wire_tensors import WireTensor
+from .status import Code, Place, RequestError, printable
+from .tensors import ITEM_BYTES, NUMPY_NAME, DType, element_count, pack_bytes, unpack_bytes
+from .wire_tensors import WireTensor
 
 # BF16 has no datatype in numpy: its bits arrive as uint16, and a uint16 array that is sent means UINT16.
 _DTYPES: dict[np.dtype[Any], DType] = {np.dtype(NUMPY_NAME[dtype]): dtype for dtype in ITEM_BYTES if dtype != DType.BF16}
@@ -110,7 +110,7 @@ def read_outputs(tensors: Sequence[WireTensor], header: bytes, frames: Sequence[
         elif place != Place.INLINE:
             raise RequestError(Code.NOT_SUPPORTED, field=printable(name), expected="a frame or inline bytes", got="a lease")
         if dtype == DType.BYTES:
-            outputs[name] = _read_bytes(name, shape, memoryview(buffer)[inline_at : inline_at + nbytes])
+            outputs[name] = read_bytes_tensor(name, shape, memoryview(buffer)[inline_at : inline_at + nbytes])
         elif dtype == DType.ENCODED:
             outputs[name] = np.ndarray((nbytes,), _NUMPY[dtype], buffer, inline_at)
         else:
@@ -118,7 +118,12 @@ def read_outputs(tensors: Sequence[WireTensor], header: bytes, frames: Sequence[
     return outputs
 
 
-def _read_bytes(name: str, shape: tuple[int, ...], packed: memoryview) -> NDArray[Any]:
+def read_bytes_tensor(name: str, shape: tuple[int, ...], packed: memoryview) -> NDArray[Any]:
+    """Return an array of bytes objects from the binary form.
+
+    Raises:
+        RequestError: BAD_TENSOR or SIZE_MISMATCH.
+    """
     count = element_count(shape)
     try:
         elements, used = unpack_bytes(packed, count)
