@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="run.py",
+        prog="slotline" if Path(sys.argv[0]).name == "slotline" else "run.py",
         description="Slotline: ONNX models behind a ZeroMQ socket, tensors in shared memory.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -106,10 +106,10 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         places.claim()
 
-        def on_serving() -> None:
+        def on_serving(endpoint: str) -> None:
             at = control or f"ipc://{places.directory}/control"
-            ready = {"ready": True, "endpoint": config.server.endpoint, "control": at}
-            print(json.dumps(ready) if options.json else f"ready {config.server.endpoint} control={at}", flush=True)
+            ready = {"ready": True, "endpoint": endpoint, "control": at}
+            print(json.dumps(ready) if options.json else f"ready {endpoint} control={at}", flush=True)
 
         return Supervisor(config, plan, places, command=_child_command(), log_level=log_level, on_serving=on_serving).run()
     finally:
@@ -183,11 +183,10 @@ def _status(options: argparse.Namespace) -> int:
     """Say how a running server is; 1 when it is not ready."""
     from clients import Client
 
-    endpoint = _absolute(options.endpoint)
-    control = endpoint if endpoint.endswith(".control") or "ipc://" not in endpoint else endpoint + ".control"
-    with _reached(), Client(control) as client:
-        health, stats = client.health(), dict(client.stats())
-        ready = client.ready()
+    with _reached(), Client(_absolute(options.endpoint)) as client:
+        health, ready = client.health(), client.ready()
+    with _reached(), Client(_control_of(_absolute(options.endpoint))) as client:
+        stats = dict(client.stats())
     found = {"state": health.state, "ready": ready, **_nested(stats)}
     if options.json:
         print(json.dumps(found))
@@ -238,6 +237,12 @@ def _reached() -> Iterator[None]:
         yield
     except SlotlineError as error:
         raise ConfigError(str(error)) from None
+
+
+def _control_of(endpoint: str) -> str:
+    """Return where statistics are answered: beside a clients' ipc endpoint, or the control endpoint that was given."""
+    is_clients = endpoint.startswith("ipc://") and not endpoint.endswith(("control", ".control"))
+    return endpoint + ".control" if is_clients else endpoint
 
 
 def _nested(stats: dict[str, Any]) -> dict[str, Any]:

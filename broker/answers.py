@@ -17,26 +17,28 @@ from schemas.messages import (
 )
 from schemas.params import Params
 from schemas.status import Code, ControlOp, HealthScope, RequestError
-from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES
+from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_LIST, MAX_STATS
 
 from .core import Core
 from .lanes import Lane
 from .life import Client
+from .outbox import Outbox
 
 SERVER = "slotline/0.1.0"
 EXTENSIONS = ("packed", "deadline_budget", "born_us")
 
 
 class Answers:
-    """Knows the server well enough to describe it."""
+    """Knows the server well enough to describe it. *outboxes* are those of all its doors: what waits there is in flight."""
 
     def __init__(self, core: Core, config: ServerConfig, epoch: int) -> None:
         self._core = core
         self._config = config
         self._epoch = epoch
         self._lanes = {lane.plan.name: lane for lane in core.lanes}
+        self.outboxes: list[Outbox] = []
 
-    def answer(self, client: Client, body: object, *, is_control: bool, finals_waiting: int) -> Body:
+    def answer(self, client: Client, body: object, *, is_control: bool) -> Body:
         """Return the reply to a message that asks something.
 
         Raises:
@@ -51,7 +53,7 @@ class Answers:
         if isinstance(body, Metadata):
             return self._metadata(body)
         if isinstance(body, Control) and is_control:
-            return self._control(body, finals_waiting)
+            return self._control(body)
         expected = "a question of a client" if is_control else "a question of a client; control messages on the control socket"
         raise RequestError(Code.BAD_KIND, field="kind", expected=expected, got=type(body).__name__)
 
@@ -63,8 +65,9 @@ class Answers:
         ready = [lane.is_ready for lane in self._core.lanes]
         return "serving" if all(ready) else "degraded" if any(ready) else "starting"
 
-    def stats(self, finals_waiting: int) -> Params:
+    def stats(self) -> Params:
         """Return every counter by name; the ledger is compared with what is really in flight."""
+        finals_waiting = sum(outbox.finals_waiting for outbox in self.outboxes)
         ledger = self._core.ledger.snapshot(self._core.in_flight + finals_waiting)
         codes = ledger.pop("codes")
         assert isinstance(codes, dict)
@@ -110,7 +113,7 @@ class Answers:
 
     def _metadata(self, body: Metadata) -> MetadataReply:
         if not body.model:
-            return MetadataReply(SERVER, versions=tuple(sorted(self._lanes)), extensions=EXTENSIONS)
+            return MetadataReply(SERVER, versions=tuple(sorted(self._lanes))[:MAX_LIST], extensions=EXTENSIONS)
         plan = self._lane(body.model, body.version).plan
         return MetadataReply(
             plan.name,
@@ -123,10 +126,10 @@ class Answers:
             tuple(step.stage for step in plan.steps),
         )
 
-    def _control(self, body: Control, finals_waiting: int) -> ControlReply:
+    def _control(self, body: Control) -> ControlReply:
         if body.op != ControlOp.STATS:
             raise RequestError(Code.NOT_SUPPORTED, field="op", expected="STATS", got=body.op.name)
-        return ControlReply(True, self.stats(finals_waiting))
+        return ControlReply(True, dict(list(self.stats().items())[:MAX_STATS]))
 
 
 def _lane_stats(lane: Lane) -> dict[str, int | float | str | bool]:

@@ -2,7 +2,8 @@
 
 To the broker: ``prepare`` (process, replica), ``reaped`` (incarnation), ``unavailable`` (process, reason),
 ``terminate``.
-To the supervisor: ``start`` (process, replica, incarnation), ``up`` (incarnation), ``serving``, ``kill`` (incarnation, reason),
+To the supervisor: ``start`` (process, replica, incarnation), ``up`` (incarnation), ``later`` (process, replica), ``serving``
+(endpoint), ``kill`` (incarnation, reason),
 ``refused`` (reason).
 """
 

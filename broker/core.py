@@ -17,12 +17,9 @@ from . import life
 from .lanes import Lane
 from .life import Client, Request
 from .metrics import Ledger
+from .suspects import mark_running_call, why_not_again
 
 _NO_REPLICA = int(HopKind.NO_REPLICA)
-# A request whose holders died this often, without it being in their running call, is given up: something else is wrong.
-MAX_RETRIES = 5
-# A request in the running call of this many dying processes is what kills them.
-MAX_MARKS = 2
 # NO_REPLICA answers for one request before it is given up; each wait for a replica counts one.
 MAX_NO_REPLICA = 1000
 
@@ -68,7 +65,7 @@ class Core:
         if lane.unavailable:
             return Refusal(Code.MODEL_UNAVAILABLE, 1_000_000, lane.unavailable)
         if len(client.in_flight) + client.orphans >= self._max_in_flight or not lane.backlog.has_room(request.payload_bytes):
-            return Refusal(Code.BUSY, self._retry_after_us(lane))
+            return self._busy(lane, client, request.payload_bytes)
         self._ticket = ticket = self._ticket + 1
         request.ticket = ticket
         client.in_flight[request.request_id] = request
@@ -76,6 +73,14 @@ class Core:
         heapq.heappush(self._deadlines, (request.deadline_ns, ticket, request))
         self._live_requests += 1
         return None
+
+    def _busy(self, lane: Lane, client: Client, payload_bytes: int) -> Refusal:
+        """Say which limit is reached, and when to come again."""
+        if lane.backlog.has_room(payload_bytes):
+            reason = f"{len(client.in_flight) + client.orphans} requests of this client are in flight, server.max_in_flight"
+        else:
+            reason = f"the backlog of lane {lane.plan.name} is full: {lane.backlog.count} requests, {lane.backlog.bytes} bytes"
+        return Refusal(Code.BUSY, self._retry_after_us(lane), reason)
 
     def _retry_after_us(self, lane: Lane) -> int:
         """Return what the backlog is worth, +-25 % so that refused clients do not come back together."""
@@ -160,7 +165,8 @@ class Core:
         while heap and heap[0][0] <= now_ns:
             request = heapq.heappop(heap)[2]
             if request.state in life.LIVE:
-                ended.append(self._end(request, life.EXPIRE, Code.DEADLINE_EXCEEDED))
+                where = "in the backlog" if request.state == life.QUEUED else "with the stages"
+                ended.append(self._end(request, life.EXPIRE, Code.DEADLINE_EXCEEDED, f"its budget ran out {where}"))
         if len(heap) > 2 * self._live_requests + 1024:
             self._deadlines = [entry for entry in heap if entry[2].state in life.LIVE]
             heapq.heapify(self._deadlines)
@@ -173,7 +179,7 @@ class Core:
     def cancel(self, client: Client, request_id: int) -> Ended | None:
         """End the one request with exactly this id, if it is in flight."""
         request = client.in_flight.get(request_id)
-        return None if request is None else self._end(request, life.CANCEL, Code.CANCELLED)
+        return None if request is None else self._end(request, life.CANCEL, Code.CANCELLED, "cancelled by its client")
 
     def gone(self, client: Client) -> int:
         """Forget a client that cannot be reached; return how many of its requests ended undeliverable.
@@ -193,6 +199,11 @@ class Core:
         lane.unavailable = reason
         waiting = lane.backlog.waiting() + list(lane.waiting)
         return [self._end(request, life.DRAIN, Code.MODEL_UNAVAILABLE, reason) for request in waiting]
+
+    def refuse_stuck(self) -> list[Ended]:
+        """End what came back from the stages of a lane that cannot start: nobody will take it."""
+        stuck = [request for lane in self.lanes if lane.unavailable for request in lane.waiting]
+        return [self._end(request, life.DRAIN, Code.MODEL_UNAVAILABLE, request.lane.unavailable) for request in stuck]
 
     def drain_rest(self) -> list[Ended]:
         """End everything that is left when the time to drain is over."""
@@ -231,22 +242,9 @@ class Core:
             lane.drop_replica(incarnation)
         marked: set[Request] = set()
         if call is not None and call[0] < len(self.lanes):
-            marked = self._mark(self.lanes[call[0]], incarnation, call[1])
+            marked = mark_running_call(self.lanes[call[0]], incarnation, call[1])
         given_up = [e for r in marked if r.state == life.CONDEMNED and (e := self._give_up(r)) is not None]
         return given_up + self.condemn_lost(marked)
-
-    def _mark(self, lane: Lane, incarnation: int, rows: int) -> set[Request]:
-        slots, marked = lane.slots, set()
-        for slot, generation in slots.running_call(incarnation, rows):
-            request = slots.requests[slot] if slot < slots.count else None
-            if request is None:
-                continue
-            lives = 1 if request.state in (life.CONDEMNED, life.CONDEMNED_ORPHAN) else 0
-            if slots.generations[slot] == (generation + lives) & 0xFFFFFFFF:
-                request.marks += 1
-                request.lone = True
-                marked.add(request)
-        return marked
 
     def condemn_lost(self, marked: Iterable[Request] = ()) -> list[Ended]:
         """Condemn every slot whose holder was reaped. Called at each reap and at each tick, after draining the sink."""
@@ -267,13 +265,8 @@ class Core:
 
     def _give_up(self, request: Request) -> Ended | None:
         """End a condemned request that must not run again; None when it may."""
-        if request.marks >= MAX_MARKS:
-            return self._end(request, life.GIVE_UP, Code.QUARANTINED, f"{request.marks} processes died while they ran it")
-        if not request.idempotent:
-            return self._end(request, life.GIVE_UP, Code.STAGE_DIED, "its process died, and it may not run twice")
-        if request.retries > MAX_RETRIES:
-            return self._end(request, life.GIVE_UP, Code.STAGE_DIED, f"{request.retries} processes died that held it")
-        return None
+        reason = why_not_again(request)
+        return None if reason is None else self._end(request, life.GIVE_UP, *reason)
 
     def settle(self) -> None:
         """Give condemned slots that nobody can touch any more to their own requests again, or free them."""

@@ -5,22 +5,22 @@ Owner: the broker's main thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from .channel import Channel
-from .core import Core, Ended
+from .core import Core
 from .dispatch import Dispatcher
 from .incarnations import Incarnations
 from .lanes import Lane
+from .results import Results
 
 
 class Crew:
     """All workers of one epoch.
 
     Args:
-        drain_sink: takes everything that lies in the sink, so that finished work is not run again at a reap.
-        answer: answers a request that ended.
+        endpoint: where clients really connect, told when every lane is ready; a port of 0 or * has a number by now.
+        results: the sink is emptied at a reap, so that finished work is not run again; and it answers what ended.
     """
 
     def __init__(
@@ -30,15 +30,15 @@ class Crew:
         dispatcher: Dispatcher,
         channel: Channel,
         *,
-        drain_sink: Callable[[], None],
-        answer: Callable[[Ended], None],
+        results: Results,
+        endpoint: str,
     ) -> None:
         self._core = core
         self._incarnations = incarnations
         self._dispatcher = dispatcher
         self._channel = channel
-        self._drain_sink = drain_sink
-        self._answer = answer
+        self._endpoint = endpoint
+        self._results = results
         self._said_serving = False
 
     def obey(self, event: dict[str, Any]) -> None:
@@ -50,8 +50,10 @@ class Crew:
             self._reaped(event["incarnation"])
         elif name == "unavailable":
             for lane in self._served_by(event["process"]):
+                if self._has_replica(lane, event["process"]):
+                    continue
                 for ended in self._core.make_unavailable(lane, event["reason"]):
-                    self._answer(ended)
+                    self._results.answer(ended)
 
     def ready(self, number: int) -> None:
         """Put a warm process on the board; its lanes may have been given up before."""
@@ -66,7 +68,7 @@ class Crew:
         self._channel.send("up", incarnation=number)
         if not self._said_serving and all(lane.is_ready for lane in self._core.lanes):
             self._said_serving = True
-            self._channel.send("serving")
+            self._channel.send("serving", endpoint=self._endpoint)
 
     def report_hanging(self, now_ns: int) -> None:
         """Ask the supervisor to kill what hangs."""
@@ -80,21 +82,27 @@ class Crew:
     def _prepare(self, process: int, replica: int) -> None:
         """Make a column for a start; the incarnation is live before anybody can send to it."""
         made = self._incarnations.prepare(process)
-        if made is not None:
-            self._core.live.add(made.number)
-            self._channel.send("start", process=process, replica=replica, incarnation=made.number)
+        if made is None:
+            self._channel.send("later", process=process, replica=replica)
+            return
+        self._core.live.add(made.number)
+        self._channel.send("start", process=process, replica=replica, incarnation=made.number)
 
     def _reaped(self, number: int) -> None:
         """A process is dead and waited for: take what it still sent, condemn what it held, answer what may not run again."""
         if number not in self._incarnations.by_number:
             return
-        self._drain_sink()
+        self._results.drain_all()
         call = self._incarnations.remove(number)
         for ended in self._core.reaped(number, call):
-            self._answer(ended)
+            self._results.answer(ended)
         self._core.settle()
         self._dispatcher.disconnect(number)
         self._incarnations.release_column(number)
+
+    def _has_replica(self, lane: Lane, process: int) -> bool:
+        """True when another replica of a process serves the lane: one that cannot start does not close it."""
+        return any(bool(serving) for part, serving in zip(lane.plan.cut, lane.replicas, strict=True) if part.process == process)
 
     def _served_by(self, process: int) -> list[Lane]:
         return [lane for lane in self._core.lanes if any(part.process == process for part in lane.plan.cut)]

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import zmq
 
+from schemas.config import ServerConfig
 from schemas.error_templates import ErrorTemplates
 from schemas.layout import Layout, check_route, route_if_readable
 from schemas.layout_cache import LayoutCache
+from schemas.logs import get_logger
 from schemas.messages import Cancel, read_message, write_message
 from schemas.status import Code, Flag, Kind, RequestError, printable
 from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_PACKED, ROUTE, Ids
@@ -25,11 +27,24 @@ _PACKED = int(Flag.PACKED)
 _FRAMES_KEPT = max(MAX_FRAMES, MAX_PACKED) + 1
 
 
+def _fault_of_ours(error: Exception) -> RequestError:
+    """The codec must raise nothing but RequestError; when it does, one message suffers and a person is told."""
+    get_logger().error("codec_fault", error=type(error).__name__, exc_info=error)
+    return RequestError(Code.INTERNAL, message="the server failed to read this message; its log says why")
+
+
 class Front:
     """One ROUTER and the clients behind it."""
 
     def __init__(
-        self, router: zmq.Socket[bytes], outbox: Outbox, core: Core, answers: Answers, *, intake: Intake | None, max_clients: int
+        self,
+        router: zmq.Socket[bytes],
+        outbox: Outbox,
+        core: Core,
+        answers: Answers,
+        *,
+        intake: Intake | None,
+        config: ServerConfig,
     ) -> None:
         self._recv = router.recv
         self._get = router.get
@@ -37,8 +52,10 @@ class Front:
         self._core = core
         self._ledger = core.ledger
         self._answers = answers
+        answers.outboxes.append(outbox)
         self._intake = intake
-        self._max_clients = max_clients
+        self._max_clients = config.max_clients
+        self._max_message_bytes = config.max_message_bytes
         self._clients: dict[bytes, Client] = {}
         self._cache = LayoutCache()
         self._errors = ErrorTemplates()
@@ -83,14 +100,15 @@ class Front:
         is_packed = route is not None and bool(route.flags & _PACKED)
         parts: list[bytes] = []
         frames: list[Frame] = []
-        more = True
+        more, kept_bytes = True, 0
         while more:
             if is_packed:
                 part: bytes | zmq.Frame = self._recv()
             else:
                 part = self._recv(copy=False)
             more = bool(self._get(zmq.RCVMORE))
-            if len(parts) + len(frames) >= _FRAMES_KEPT:
+            kept_bytes += len(part)
+            if len(parts) + len(frames) >= _FRAMES_KEPT or kept_bytes > 2 * self._max_message_bytes:
                 continue
             if isinstance(part, bytes):
                 parts.append(part)
@@ -109,11 +127,7 @@ class Front:
 
     def _handle(self, client: Client, header: bytes, frames: Sequence[Frame], now_ns: int) -> None:
         try:
-            if len(header) > MAX_HEADER_BYTES:
-                raise RequestError(Code.TOO_LARGE, field="header", expected=f"at most {MAX_HEADER_BYTES} bytes", got=len(header))
-            if len(frames) > MAX_FRAMES:
-                raise RequestError(Code.BAD_FRAMES, field="frames", expected=f"at most {MAX_FRAMES}", got=len(frames))
-            layout = self._cache.read(header)
+            layout = self._read_layout(header, frames)
             route = ROUTE.unpack_from(header, layout.route_at)
             if route[9] != _INFER or _INFER not in layout.kinds or self._intake is None:
                 self._question(client, layout, route, header, len(frames))
@@ -123,23 +137,46 @@ class Front:
             return
         self._ledger.received += 1
         try:
-            self._infer(client, layout, route, header, frames, now_ns)
+            request = self._read_request(client, layout, route, header, frames, now_ns)
         except RequestError as error:
             self._refuse(client, route[0], (route[0], route[2], route[3]), error)
-
-    def _infer(
-        self, client: Client, layout: Layout, route: Sequence[int], header: bytes, frames: Sequence[Frame], now_ns: int
-    ) -> None:
-        assert self._intake is not None
-        if route[0] in client.in_flight:
-            self._ledger.duplicates += 1
-            raise RequestError(Code.DUPLICATE_ID, field=f"request_id {route[0]}", expected="an id that is not in flight")
-        request = self._intake.request(client, layout, route, header, frames, now_ns)
+            return
+        # Not guarded: what the core raises is a fault of its own, and its state cannot be trusted after it.
         refusal = self._core.admit(request)
         if refusal is not None:
             ids = (route[0], route[2], route[3])
             text = self._errors.header(ids, refusal.code, refusal.message, retry_after_us=refusal.retry_after_us)
             self.outbox.put(client, Reply(text, (), int(refusal.code)))
+
+    def _read_layout(self, header: bytes, frames: Sequence[Frame]) -> Layout:
+        """Return the verified layout of a message, after the checks of what can be counted."""
+        if len(header) > MAX_HEADER_BYTES:
+            raise RequestError(Code.TOO_LARGE, field="header", expected=f"at most {MAX_HEADER_BYTES} bytes", got=len(header))
+        if len(frames) > MAX_FRAMES:
+            raise RequestError(Code.BAD_FRAMES, field="frames", expected=f"at most {MAX_FRAMES}", got=len(frames))
+        if frames and sum(map(len, frames)) > self._max_message_bytes:
+            limit = f"at most {self._max_message_bytes} bytes (server.max_message_bytes)"
+            raise RequestError(Code.TOO_LARGE, field="frames", expected=limit, got=sum(map(len, frames)))
+        try:
+            return self._cache.read(header)
+        except RequestError:
+            raise
+        except Exception as error:
+            raise _fault_of_ours(error) from error
+
+    def _read_request(
+        self, client: Client, layout: Layout, route: Sequence[int], header: bytes, frames: Sequence[Frame], now_ns: int
+    ) -> Request:
+        assert self._intake is not None
+        if route[0] in client.in_flight:
+            self._ledger.duplicates += 1
+            raise RequestError(Code.DUPLICATE_ID, field=f"request_id {route[0]}", expected="an id that is not in flight")
+        try:
+            return self._intake.request(client, layout, route, header, frames, now_ns)
+        except RequestError:
+            raise
+        except Exception as error:
+            raise _fault_of_ours(error) from error
 
     def _question(self, client: Client, layout: Layout, route: Sequence[int], header: bytes, frames: int) -> None:
         """Answer what is not inference."""
@@ -150,7 +187,7 @@ class Front:
             if ended is not None:
                 self.answer_ended(ended)
             return
-        reply = self._answers.answer(client, body, is_control=self._intake is None, finals_waiting=self.outbox.finals_waiting)
+        reply = self._answers.answer(client, body, is_control=self._intake is None)
         self.outbox.put(client, Reply(write_message(reply, (route[0], route[2], route[3])), (), None))
 
     # --- errors ----------------------------------------------------------------------------------------------------------

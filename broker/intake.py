@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from schemas.arena import LaneArena, Words
+from schemas.checksum import check_payload
 from schemas.inputs import FLOATS, Copy, check_content, check_inputs, descriptor_words, place_inputs
 from schemas.layout import Layout, check_route, read_checksum
 from schemas.status import Code, Flag, KeyPolicy, Place, RequestError
@@ -165,8 +166,9 @@ def _check_supported(layout: Layout) -> None:
 
 def _look_at(binding: Binding, header: bytes, frames: Sequence[Frame]) -> None:
     """Check what lies in the payload: frame sizes, the form of BYTES, and NaN where the request asked for it."""
-    if read_checksum(header, binding.layout):
-        raise RequestError(Code.NOT_SUPPORTED, field="checksum", expected="0", got="a checksum")
+    checksum = read_checksum(header, binding.layout)
+    if checksum:
+        check_payload(checksum, binding.layout.tensors, header, frames)
     for copy in binding.copies:
         tensor = copy.tensor
         source = memoryview(header if copy.frame < 0 else frames[copy.frame])

@@ -13,6 +13,8 @@ from schemas.plan import Plan
 from schemas.status import ConfigError
 from schemas.words import BOARD_BYTES
 
+from .headroom import available_bytes
+
 # Against resizing, and against taking the seals off: a truncated memfd kills those who map it by SIGBUS.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 NAME_PREFIX = "slotline."
@@ -24,6 +26,7 @@ class EpochMemory:
     def __init__(self, plan: Plan) -> None:
         self.board = -1
         self.arenas: tuple[int, ...] = ()
+        _check_headroom(plan)
         try:
             self.board = _make("board", BOARD_BYTES, "the board")
             for lane in plan.lanes:
@@ -39,6 +42,22 @@ class EpochMemory:
             if descriptor >= 0:
                 os.close(descriptor)
         self.board, self.arenas = -1, ()
+
+
+def _check_headroom(plan: Plan) -> None:
+    """Raise ConfigError when the arenas are more than there is: the kernel would give page after page, then kill somebody."""
+    wanted = sum(lane.arena_bytes for lane in plan.lanes)
+    available = available_bytes()
+    if available is not None and wanted > available:
+        largest = max(plan.lanes, key=lambda lane: lane.arena_bytes)
+        raise ConfigError(
+            f"lane.{largest.name}.slots = {largest.slots}: all lanes take {_mib(wanted)} MiB of shared memory, this one "
+            f"{_mib(largest.arena_bytes)}, but {_mib(available)} are available: lower slots, max_encoded_bytes or max_pixels"
+        )
+
+
+def _mib(size: int) -> int:
+    return size >> 20
 
 
 def _make(name: str, size: int, key: str) -> int:

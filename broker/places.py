@@ -11,7 +11,6 @@ from pathlib import Path
 
 from schemas.status import ConfigError
 
-
 # Our private directories, and the file in each that its server keeps locked as long as it lives.
 PREFIX = "slotline-"
 LOCK_NAME = "lock"
@@ -112,7 +111,7 @@ def _lock(path: Path) -> int:
 
 
 def _lock_directory(directory: Path) -> int:
-    """Return the descriptor of the directory's lock file. It gets its name when it is locked: a named one without a lock is dead."""
+    """Lock the directory's lock file and return it. It gets its name when it is locked: one that is not is a dead server's."""
     new = directory / "lock.new"
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

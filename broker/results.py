@@ -18,6 +18,7 @@ from .life import Request
 from .outbox import Reply
 from .replies import LaneReplies
 
+DRAIN_STEP = 256
 _READY = int(HopKind.READY)
 
 
@@ -53,6 +54,11 @@ class Results:
             return count
         return count
 
+    def drain_all(self) -> None:
+        """Take everything that lies in the sink."""
+        while self.drain(DRAIN_STEP):
+            pass
+
     def _take(self, hops: list[Hop]) -> None:
         """Complete the hops of one message: they are of one lane, or one says that a process is ready."""
         if hops[0][4] == _READY:
@@ -86,7 +92,8 @@ class Results:
             finish(request)
 
     def _answer_failed(self, request: Request, replies: LaneReplies, code: int, stage: int) -> None:
-        field, message = replies.error(request.slot) if code != Code.DEADLINE_EXCEEDED else ("", "")
+        late = ("", "its budget ran out with the stages")
+        field, message = replies.error(request.slot) if code != Code.DEADLINE_EXCEEDED else late
         self._front.answer_error(request, Code(code), message, stage=replies.stage_name(stage), field=field)
 
     def answer(self, ended: Ended) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import select
 import signal
 import time
@@ -12,7 +13,7 @@ import zmq
 from schemas import membarrier
 from schemas.arena import Board, LaneArena
 from schemas.config import Config, load_config
-from schemas.logs import configure
+from schemas.logs import configure, get_logger
 from schemas.plan import Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, sink_endpoint
 from schemas.status import ConfigError, Flag
@@ -78,15 +79,17 @@ class Server:
         self._front = self._door(config.server.endpoint, answers, intake)
         control = config.server.control or f"ipc://{spawn.directory}/control"
         self._control = self._door(control, answers, None)
-        self._crew = Crew(
+        self._results = Results(
+            self._sink, self._core, self._arenas, self._front, on_ready=lambda number: self._crew.ready(number)
+        )
+        self._crew: Crew = Crew(
             self._core,
             Incarnations(self._board, self._arenas),
             self._dispatcher,
             self._channel,
-            drain_sink=self._drain_sink,
-            answer=lambda ended: self._results.answer(ended),
+            results=self._results,
+            endpoint=self._front_socket.get_string(zmq.LAST_ENDPOINT),
         )
-        self._results: Results = Results(self._sink, self._core, self._arenas, self._front, on_ready=self._crew.ready)
         self._watch_sockets()
         self._next_tick_ns = 0
         self._drain_until_ns = 0
@@ -124,7 +127,7 @@ class Server:
             on_gone=self._client_gone,
             pack=mark_packed,
         )
-        return Front(router, outbox, self._core, answers, intake=intake, max_clients=self._config.server.max_clients)
+        return Front(router, outbox, self._core, answers, intake=intake, config=self._config.server)
 
     # --- the loop --------------------------------------------------------------------------------------------------------
 
@@ -193,6 +196,8 @@ class Server:
             for ended in self._core.condemn_lost():
                 self._results.answer(ended)
             self._core.settle()
+            for ended in self._core.refuse_stuck():
+                self._results.answer(ended)
         self._crew.report_hanging(now_ns)
         self._front.outbox.retry(now_ns)
         self._control.outbox.retry(now_ns)
@@ -224,10 +229,6 @@ class Server:
                 self._crew.obey(event)
         self._next_tick_ns = 0
 
-    def _drain_sink(self) -> None:
-        while self._results.drain(MESSAGES_PER_TURN):
-            pass
-
     def _client_gone(self, client: Client, finals_lost: int) -> None:
         """Forget a client that cannot be reached: its queued requests end, its running ones become orphans."""
         self._core.ledger.undeliverable += finals_lost
@@ -251,7 +252,9 @@ def run_broker(spawn: Spawn) -> int:
         signal.signal(number, signal.SIG_IGN)
     config = load_config(Path(spawn.config), spawn.endpoint)
     configure(spawn.name, spawn.log_level)
-    membarrier.register()
+    if not membarrier.register():
+        get_logger().warning("no_membarrier", wait_ms=int(membarrier.FALLBACK_WAIT_S * 1000))
+    _raise_descriptor_limit()
     try:
         server = Server(spawn, config, load_plan(plan_path(spawn.directory)))
     except ConfigError as error:
@@ -259,3 +262,9 @@ def run_broker(spawn: Spawn) -> int:
         return 2
     server.run()
     return 0
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many connections as the system lets us: at the limit ZeroMQ's thread spins and nobody new is served."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -45,11 +45,11 @@ class Supervisor:
     Args:
         command: the command line that starts a child, the spawn's JSON is appended.
         log_level: of every process.
-        on_serving: called once, when every lane is ready.
+        on_serving: called once with the clients' endpoint, when every lane is ready.
     """
 
     def __init__(
-        self, config: Config, plan: Plan, places: Places, *, command: list[str], log_level: str, on_serving: Callable[[], None]
+        self, config: Config, plan: Plan, places: Places, *, command: list[str], log_level: str, on_serving: Callable[[str], None]
     ) -> None:
         self._config = config
         self._plan = plan
@@ -158,13 +158,15 @@ class Supervisor:
             name = event["event"]
             if name == "start":
                 self._start_worker(event["process"], event["replica"], event["incarnation"])
+            elif name == "later":
+                self._post(event["process"], event["replica"]).start_at_ns = time.monotonic_ns() + WATCH_NS
             elif name == "up":
                 self._came_up(event["incarnation"])
             elif name == "kill":
                 self._kill_hanging(event["incarnation"], event["reason"])
             elif name == "serving" and not self._has_served:
                 self._has_served = True
-                self._on_serving()
+                self._on_serving(event["endpoint"])
             elif name == "refused":
                 self._refusal = event["reason"]
 
@@ -195,8 +197,11 @@ class Supervisor:
         return Child(name, process_.pid, os.pidfd_open(process_.pid), incarnation, time.monotonic_ns())
 
     def _start_worker(self, process: int, replica: int, incarnation: int) -> None:
-        post = next(p for p in self._posts if (p.process, p.replica) == (process, replica))
+        post = self._post(process, replica)
         post.child = self._start(post.name, process=process, replica=replica, incarnation=incarnation, channel=-1)
+
+    def _post(self, process: int, replica: int) -> Post:
+        return next(p for p in self._posts if (p.process, p.replica) == (process, replica))
 
     def _came_up(self, incarnation: int) -> None:
         child = self._child(incarnation)

@@ -13,7 +13,7 @@ if IDENTIFIER != b"SLT1":
         "take its directory off PYTHONPATH, or use a virtual environment in which only Slotline has one"
     )
 
-from schemas.arrays import Encoded
+from schemas.arrays import Bfloat16, Encoded
 
 from .calls import Options, Pending, Result
 from .client import Client
@@ -33,6 +33,7 @@ from .errors import (
 
 __all__ = [
     "BadReply",
+    "Bfloat16",
     "Busy",
     "CallError",
     "Cancelled",

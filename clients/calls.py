@@ -29,7 +29,7 @@ class Options(TypedDict, total=False):
         after an error never again. Default True: an array may change as soon as the call is made.
     version: model version, "" = by the server's policy. outputs: names wanted, () = all. params: for the server's stages.
     priority: 0 = the lane's default level, 1 = highest. finite: refuse NaN and Inf in the inputs.
-    client_request_id: a text for logs; a new one for each request costs 100 us each.
+    client_request_id: a text of the caller's own; a new one for each request costs 100 us each.
     """
 
     budget_us: int

@@ -27,7 +27,10 @@ class UnreadableFileError(Exception):
 
 def infer_files(client: Client, model: str, files: Sequence[Path]) -> list[dict[str, Any]]:
     """Send *files* to *model* and return one entry for each, in order: {file, ok, verdict or outputs, error}."""
-    about = client.metadata(model)
+    try:
+        about = client.metadata(model)
+    except CallError as error:
+        return [_failed(file, error.code.name, error.message) for file in files]
     entries: list[dict[str, Any]] = []
     for at in range(0, len(files), MAX_AT_ONCE):
         entries += _some_files(client, about, files[at : at + MAX_AT_ONCE])
@@ -51,10 +54,13 @@ def _entry(file: Path, call: Any) -> dict[str, Any]:
             raise call
         return {"file": str(file), "ok": True, **_answer(call.result()), "error": None}
     except CallError as error:
-        failure = {"code": error.code.name, "message": error.message}
+        return _failed(file, error.code.name, error.message)
     except (SlotlineError, UnreadableFileError) as error:
-        failure = {"code": type(error).__name__, "message": str(error)}
-    return {"file": str(file), "ok": False, "error": failure}
+        return _failed(file, type(error).__name__, str(error))
+
+
+def _failed(file: Path, code: str, message: str) -> dict[str, Any]:
+    return {"file": str(file), "ok": False, "error": {"code": code, "message": message}}
 
 
 def _inputs(file: Path, about: MetadataReply) -> dict[str, Any]:
@@ -67,16 +73,16 @@ def _inputs(file: Path, about: MetadataReply) -> dict[str, Any]:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise UnreadableFileError(f"{file}: {(error.strerror or 'cannot be read').lower()}") from None
+        raise UnreadableFileError((error.strerror or "cannot be read").lower()) from None
     if spec.dtype == DType.ENCODED and file.suffix.lower() != ".npy":
         return {spec.name: Encoded(content, CONTENT_TYPES.get(file.suffix.lower(), ""))}
     if file.suffix.lower() != ".npy":
         wanted = f"{spec.dtype.name} {list(spec.shape)}"
-        raise UnreadableFileError(f"{file}: {about.name} takes {wanted}: give a .npy file with such an array")
+        raise UnreadableFileError(f"{about.name} takes {wanted}: give a .npy file with such an array")
     try:
         return {spec.name: np.load(file, allow_pickle=False)}
     except (ValueError, EOFError) as error:
-        raise UnreadableFileError(f"{file}: not a .npy array: {printable(error)}") from None
+        raise UnreadableFileError(f"not a .npy array: {printable(error)}") from None
 
 
 def _answer(outputs: Mapping[str, Any]) -> dict[str, Any]:

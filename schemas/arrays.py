@@ -36,12 +36,23 @@ class Encoded:
     content_type: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Bfloat16:
+    """A BF16 tensor as an input, which numpy has no datatype for; as an output its bits come as uint16.
+
+    Args:
+        bits: uint16, the upper halves of FP32 values: ``(x.view(np.uint32) >> 16).astype(np.uint16)`` cuts an FP32 array x.
+    """
+
+    bits: NDArray[np.uint16]
+
+
 def describe(value: Any, field: str) -> tuple[Described, Source]:
     """Return what the wire says of *value*, and what holds its bytes.
 
     Args:
         value: an array of numbers or bools, of any strides and byte order; an array or list of bytes objects (BYTES); an
-            Encoded; or what numpy makes one of the first two of.
+            Encoded or Bfloat16; or what numpy makes one of the first two of.
         field: its name, for errors.
 
     Raises:
@@ -59,8 +70,14 @@ def _describe_rare(value: Any, field: str) -> tuple[Described, Source]:
     if isinstance(value, Encoded):
         content = bytes(value.content)
         return (DType.ENCODED, (1,), len(content), value.content_type), content
+    if isinstance(value, Bfloat16):
+        (dtype, shape, nbytes, _), source = _describe_rare(value.bits, field)
+        if dtype != DType.UINT16:
+            raise RequestError(Code.BAD_DTYPE, field=field, expected="uint16 bits of BF16", got=dtype.name)
+        return (DType.BF16, shape, nbytes, ""), source
     try:
-        array = np.asarray(value)
+        # Left to itself, numpy cuts zero bytes off the end of bytes objects.
+        array = np.array(value, object) if _holds_bytes(value) else np.asarray(value)
     except ValueError as error:
         raise RequestError(Code.BAD_SHAPE, field=field, expected="an array", got=error) from None
     if array.dtype.kind in "OS":
@@ -70,6 +87,13 @@ def _describe_rare(value: Any, field: str) -> tuple[Described, Source]:
     if dtype is None:
         raise RequestError(Code.BAD_DTYPE, field=field, expected="bool, numbers, bytes or Encoded", got=array.dtype)
     return (dtype, little.shape, little.nbytes, ""), little
+
+
+def _holds_bytes(value: Any) -> bool:
+    """True for a bytes object, and for a list that has one in its first place."""
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return isinstance(value, bytes)
 
 
 def _describe_bytes(array: NDArray[Any], field: str) -> tuple[Described, Source]:

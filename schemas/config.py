@@ -151,7 +151,7 @@ def _uses() -> str:
 
 def _toml(value: object) -> str:
     """Return a default as the file would spell it; a field without one is required."""
-    if isinstance(value, bool | str | int | float):
+    if isinstance(value, bool | str | int | float | tuple):
         return json.dumps(value)
     if isinstance(value, Mapping):
         return "{}"

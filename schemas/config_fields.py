@@ -37,7 +37,11 @@ class ServerConfig:
     )
     max_clients: int = field(
         default=1024,
-        metadata=about(whole(1, 65536), "Served at once; each costs one descriptor and its outbox.", unit="connections"),
+        metadata=about(
+            whole(1, 65536),
+            "Remembered at once; past it idle ones are forgotten, which costs them only their Hello's wishes.",
+            unit="connections",
+        ),
     )
     max_in_flight: int = field(
         default=4096,
@@ -56,7 +60,7 @@ class ServerConfig:
     max_budget_us: int = field(
         default=60_000_000,
         metadata=about(
-            whole(1, 3_600_000_000), "Longest budget a request may ask for; a longer one is cut to it.", unit="microseconds"
+            whole(1, 3_600_000_000), "Longest budget a request may ask for; a longer one is BAD_PARAM.", unit="microseconds"
         ),
     )
     max_message_bytes: int = field(
@@ -87,7 +91,7 @@ class ServerConfig:
     )
     log_level: str = field(
         default="info",
-        metadata=about(one_of("debug", "info", "warning", "error"), "Least level of log lines; debug writes a line a request."),
+        metadata=about(one_of("debug", "info", "warning", "error"), "Least level of log lines."),
     )
 
 
@@ -190,7 +194,9 @@ class LaneConfig:
     hang_limit_ms: int = field(
         default=1000,
         metadata=about(
-            whole(1, 3_600_000), "A process longer than this (and 10 warm-up runs) in one call is killed.", unit="milliseconds"
+            whole(1, 3_600_000),
+            "A process in one call for longer than this, 1 s, and 10 warm-up runs is killed.",
+            unit="milliseconds",
         ),
     )
     threads: int = field(

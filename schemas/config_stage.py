@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.config_rules import GIB, NAME, Rule, about, one_of, text, whole, whole_list
+from schemas.config_rules import GIB, MIB, NAME, Rule, about, one_of, text, whole, whole_list
 from schemas.tensors import MAX_RANK, DType
 
 # The slot header holds the descriptors of this many tensors.
@@ -21,6 +21,14 @@ USES: Mapping[str, tuple[str, ...]] = {
     "preprocess": ("none", "standardize"),
     "postprocess": ("none",),
 }
+IMAGE_FORMATS = ("jpeg", "png", "bmp", "webp", "gif", "tiff")
+# GenICam's names of what a raw frame holds; "auto" goes by the tensor's datatype and rank.
+PIXEL_FORMATS = (
+    "auto", "Mono8", "Mono10", "Mono12", "Mono12p", "Mono12Packed", "Mono16", "RGB8", "BGR8",
+    "BayerRG8", "BayerGR8", "BayerGB8", "BayerBG8",
+)  # fmt: skip
+# Those that have more than 8 bits to keep.
+DEEP_PIXEL_FORMATS = ("auto", "Mono10", "Mono12", "Mono12p", "Mono12Packed", "Mono16")
 FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 OUTPUT_DTYPES = tuple(dtype.name for dtype in DType if dtype not in (DType.UNSET, DType.ENCODED))
 
@@ -94,6 +102,30 @@ class StageConfig:
         return ":" in self.use
 
 
+def some_of(*words: str) -> Rule:
+    """Return the rule of lists of one or more of these words, each once."""
+
+    def accept(value: object) -> tuple[object, ...]:
+        if not isinstance(value, list | tuple) or not value or len(set(map(str, value))) != len(value):
+            raise ValueError
+        if not all(isinstance(word, str) and word in words for word in value):
+            raise ValueError
+        return tuple(value)
+
+    return Rule(f"a list of some of {', '.join(words)}", accept)
+
+
+def either_number(*numbers: int) -> Rule:
+    """Return the rule of exactly these whole numbers."""
+
+    def accept(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value not in numbers:
+            raise ValueError
+        return value
+
+    return Rule(" or ".join(map(str, numbers)), accept)
+
+
 # Keys of a built-in beside ``use``: (stage, use) -> key -> (rule, default, why).
 PARAMS: Mapping[tuple[str, str], Mapping[str, tuple[Rule, object, str]]] = {
     ("decode", "image"): {
@@ -102,6 +134,33 @@ PARAMS: Mapping[tuple[str, str], Mapping[str, tuple[Rule, object, str]]] = {
             one_of("stored", "exif"),
             "stored",
             "Turn the picture as its EXIF says, or not: cameras on a line write none, and one rule holds for all formats.",
+        ),
+        "formats": (
+            some_of(*IMAGE_FORMATS),
+            IMAGE_FORMATS,
+            "File formats that are taken, known by their first bytes. All by default; each has its limits before decoding.",
+        ),
+        "alpha": (
+            one_of("drop", "black", "white"),
+            "drop",
+            "Transparency: keep the colour under it, or lay it over black or white. Cameras send none.",
+        ),
+        "depth": (
+            either_number(8, 16),
+            8,
+            "Bits of a pixel. 8: deeper files are refused, deeper raw frames keep their highest 8. 16: UINT16 pixels, grey only, "
+            "from 16-bit files and deep raw frames, values unchanged.",
+        ),
+        "pixel_format": (
+            one_of(*PIXEL_FORMATS),
+            "auto",
+            "What raw tensors hold. auto: UINT8 (h, w) is Mono8, (h, w, 3) RGB8; with depth 16, UINT16 (h, w) is Mono16.",
+        ),
+        "memory_limit_mb": (
+            whole(0, MIB),
+            0,
+            "MiB a process that decodes may take beyond what it has at its start; a picture that needs more is OutOfMemory. "
+            "0: from max_pixels in a process without the model, none beside a model.",
         ),
     },
 }

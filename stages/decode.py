@@ -1,44 +1,40 @@
-"""Encoded images and raw tensors become pixels in a slot: the decode stage's functions.
+"""Encoded images become pixels in a slot. JPEG by simplejpeg straight into the slot, the other formats by Pillow.
 
-JPEG by simplejpeg straight into the slot, PNG by Pillow. What a file claims is checked before a pixel is decoded
-(``image_header.py``). No model's input layout here (``preprocess.py``).
+What a file claims is checked before a pixel is decoded (``image_header.py``). Raw frames are in ``raw_pixels.py``, the colour
+rules in ``image_colors.py``; no model's input layout here (``preprocess.py``).
 
-One rule for each conversion, the same for every format:
-
-- grey from colour: ITU-R 601-2 luma of the RGB pixels, (19595 R + 38470 G + 7471 B + 32768) >> 16, bit-equal to Pillow's "L".
-  A colour JPEG is decoded to RGB first: its stored Y differs from this in 1 to 6 % of the pixels, by up to 19.
-- colour from grey: the value three times. Alpha and transparent colours are dropped, not blended. A palette is looked up.
-- CMYK JPEG: taken as stored inverted (Adobe's way) and without a profile, R = C K / 255. Profiles are ignored everywhere.
-- 16 (or 12) bits a channel: refused, as nothing says how to fit them into 8.
+What is not a colour rule, the same for every format: of an animation the first picture; a palette is looked up; profiles are
+ignored; more than 8 bits a channel are refused unless the lane says depth 16, and then anything but plain 16-bit grey is refused,
+as nothing says how to stretch or squeeze the values.
 """
 
 from __future__ import annotations
 
 import io
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
-from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.status import Code, ConfigError, RequestError
-from schemas.tensors import element_count
-from stages.image_header import ImageHeader, read_header
+from schemas.status import Code, RequestError
+from stages.image_colors import blend, grey_of_rgbx, rgb_of_cmyk, write_pixels
+from stages.image_header import check_png_rows, read_header
+from stages.image_libraries import Decoders, library_errors, load_decoders
+from stages.image_rules import MAX_ENCODED_BYTES, ImageRules, Pixels, Shape
+from stages.other_headers import ImageHeader, bad
 
-Color = Literal["grey", "rgb"]
-Orientation = Literal["stored", "exif"]
-Pixels = NDArray[np.uint8]
-
-MAX_SIDE_PIXELS = 8_192
-MAX_ENCODED_BYTES = 32 << 20
 _EXIF_ORIENTATION = 0x0112
+_BACKGROUND = {"black": 0, "white": 255}
+# Bytes of working memory a pixel at most, measured: a progressive or CMYK JPEG, turned; a lossless WebP.
+_JPEG_WORK_BYTES, _OTHER_WORK_BYTES = 12, 24
+# Pillow's modes that the colour rules know; the others are floats, premultiplied, Lab or CMYK of a TIFF.
+_MODES = {8: ("1", "L", "LA", "P", "PA", "RGB", "RGBA"), 16: ("I;16", "I;16B")}
+
+Turn = Callable[[NDArray[Any]], NDArray[Any]]
 
 # How a picture stored with this EXIF orientation is turned upright; both forms (h, w) and (h, w, 3). 1 is upright.
-_UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
+_UPRIGHT: dict[int, Turn] = {
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],
     4: lambda pixels: pixels[::-1],
@@ -47,168 +43,125 @@ _UPRIGHT: dict[int, Callable[[Pixels], Pixels]] = {
     7: lambda pixels: pixels[::-1, ::-1].swapaxes(0, 1),
     8: lambda pixels: pixels[:, ::-1].swapaxes(0, 1),
 }
+# Each turn undoes itself, but for the two quarter turns.
+_AS_STORED = {**_UPRIGHT, 6: _UPRIGHT[8], 8: _UPRIGHT[6]}
 
 
-class Decoders(NamedTuple):
-    """The image libraries, imported only where images are decoded."""
-
-    simplejpeg: ModuleType
-    image: ModuleType
-
-
-@cache
-def load_decoders() -> Decoders:
-    """Import the image libraries; a stage calls it at its start so that a missing one is met there.
-
-    Raises:
-        ConfigError: one is not installed.
-    """
-    try:
-        import simplejpeg
-        from PIL import Image
-    except ImportError as error:
-        raise ConfigError(f"the decode stage needs simplejpeg and Pillow ({error}): pip install 'slotline[cpu]'") from error
-    return Decoders(simplejpeg, Image)
-
-
-def decode_image(
-    encoded: NDArray[np.uint8] | memoryview, out: Pixels, *, color: Color, orientation: Orientation, max_pixels: int
-) -> tuple[int, ...]:
-    """Decode a PNG or JPEG into the first bytes of *out* and return the pixels' shape.
+def decode_image(encoded: NDArray[np.uint8] | memoryview, out: Pixels, rules: ImageRules) -> Shape:
+    """Decode an image file into the first bytes of *out* and return the pixels' shape.
 
     Args:
         encoded: the whole file, uint8. Not modified.
         out: (bytes,) uint8 view of the slot's pixel region; written in C order.
-        color: "grey" gives (height, width), "rgb" (height, width, 3).
-        orientation: "stored" leaves the picture as it lies in the file, "exif" turns it upright (one copy more).
-        max_pixels: width x height allowed, the lane's ``max_pixels``.
+        rules: the lane's; ``rules.depth`` says whether the pixels are uint8 or uint16.
 
     Raises:
-        RequestError: BAD_IMAGE for a damaged, unknown or 16-bit file; TOO_LARGE, before decoding, for one beyond a limit;
-            OUT_OF_MEMORY when the decoder cannot get its working memory.
+        RequestError: BAD_IMAGE for a file that is damaged, of a format that is not taken or of another depth; TOO_LARGE, before
+            decoding, for one beyond a limit; OUT_OF_MEMORY when the decoder cannot get its working memory.
     """
     decoders = load_decoders()
     if len(encoded) > MAX_ENCODED_BYTES:
         raise RequestError(Code.TOO_LARGE, field="image", expected=f"at most {MAX_ENCODED_BYTES} bytes", got=len(encoded))
     file = encoded if isinstance(encoded, memoryview) else encoded.data
-    header = read_header(file)
-    _check_limits(header, max_pixels)
-    shape = _shape(header.height, header.width, color)
-    _check_room(shape, out)
-    with _library_errors(decoders):
-        turn = _UPRIGHT.get(_exif_orientation(decoders, file)) if orientation == "exif" else None
-        pixels = out[: element_count(shape)].reshape(shape) if turn is None else np.empty(shape, np.uint8)
-        if header.format == "jpeg":
-            _decode_jpeg(decoders, file, header, pixels)
-        else:
-            _decode_png(decoders, file, pixels)
-    return shape if turn is None else _copy(turn(pixels), out)
+    header = read_header(file, rules.formats)
+    rules.check_size(header.height, header.width)
+    _check_depth(header, rules.depth)
+    rules.target(rules.shape(header.height, header.width), out)
+    decode = _decode_jpeg if header.format == "jpeg" else _decode_other
+    with library_errors(decoders):
+        _check_memory(header, len(file))
+        return decode(decoders, file, header, out, rules)
 
 
-def raw_pixels(pixels: NDArray[Any], out: Pixels, *, color: Color) -> tuple[int, ...]:
-    """Copy a raw tensor into the first bytes of *out*, converted as an image would be, and return the shape.
+def _check_depth(header: ImageHeader, depth: int) -> None:
+    """Refuse values that do not fit the lane's pixels as they are; 1, 2 and 4 bits are stretched to 8 by every decoder."""
+    if header.bit_depth > 8 if depth == 8 else header.bit_depth != depth:
+        raise bad(expected=f"{depth} bits a channel (depth)", got=header.bit_depth)
+    if depth == 16 and header.channels != 1:
+        raise bad(expected="plain grey with 16 bits (depth)", got=f"{header.format} with colour, alpha or white as zero")
 
-    Args:
-        pixels: (height, width) or (height, width, 3) uint8, C order. Not modified.
-        out: (bytes,) uint8 view of the slot's pixel region.
-        color: as in :func:`decode_image`.
 
-    Raises:
-        RequestError: BAD_DTYPE, BAD_SHAPE (rank, channels, an empty side), TOO_LARGE.
+def _check_memory(header: ImageHeader, file_bytes: int) -> None:
+    """Raise MemoryError when the decoder could not get its working memory: libwebp calls that a damaged file.
+
+    Reserved and given back in 5 us, no page is touched.
     """
-    if pixels.dtype != np.uint8:
-        raise RequestError(Code.BAD_DTYPE, field="image", expected="UINT8", got=pixels.dtype)
-    if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or pixels.size == 0:
-        raise RequestError(Code.BAD_SHAPE, field="image", expected="(height, width) or (height, width, 3)", got=pixels.shape)
-    if max(pixels.shape) > MAX_SIDE_PIXELS:
-        raise RequestError(Code.TOO_LARGE, field="image", expected=f"sides up to {MAX_SIDE_PIXELS}", got=pixels.shape)
-    height, width = pixels.shape[:2]
-    shape = _shape(height, width, color)
-    _check_room(shape, out)
-    target = out[: element_count(shape)].reshape(shape)
-    if color == "grey" and pixels.ndim == 3:
-        image = load_decoders().image.frombuffer("RGB", (width, height), pixels, "raw", "RGB", 0, 1)
-        np.copyto(target, np.asarray(image.convert("L")))
-    else:
-        np.copyto(target, pixels[..., None] if target.ndim > pixels.ndim else pixels)
-    return shape
+    pixel_bytes = _JPEG_WORK_BYTES if header.format == "jpeg" else _OTHER_WORK_BYTES
+    np.empty(header.width * header.height * pixel_bytes + file_bytes, np.uint8)
 
 
-def _shape(height: int, width: int, color: Color) -> tuple[int, ...]:
-    """Return the shape of the pixels in *color*."""
-    return (height, width) if color == "grey" else (height, width, 3)
-
-
-def _check_limits(header: ImageHeader, max_pixels: int) -> None:
-    """Refuse what must not reach a decoder: these limits bound its memory and its time."""
-    size = f"{header.width} x {header.height}"
-    if header.width == 0 or header.height == 0:
-        raise RequestError(Code.BAD_IMAGE, field="image", expected="sides of 1 pixel or more", got=size)
-    if max(header.width, header.height) > MAX_SIDE_PIXELS:
-        raise RequestError(Code.TOO_LARGE, field="image", expected=f"sides up to {MAX_SIDE_PIXELS} pixels", got=size)
-    if header.width * header.height > max_pixels:
-        raise RequestError(Code.TOO_LARGE, field="image", expected=f"at most {max_pixels} pixels (max_pixels)", got=size)
-    if header.bit_depth > 8:
-        raise RequestError(Code.BAD_IMAGE, field="image", expected="8 bits a channel", got=header.bit_depth)
-
-
-def _check_room(shape: tuple[int, ...], out: Pixels) -> None:
-    """Refuse pixels that the slot's region cannot hold."""
-    if element_count(shape) > out.nbytes:
-        expected = f"at most {out.nbytes} bytes of pixels (max_pixels)"
-        raise RequestError(Code.TOO_LARGE, field="image", expected=expected, got=element_count(shape))
-
-
-@contextmanager
-def _library_errors(decoders: Decoders) -> Iterator[None]:
-    """Turn whatever a decoder raises into a refusal of this image."""
-    with warnings.catch_warnings():
-        # A peer's file must not write to our stderr; the bomb warning alone is a reason to stop.
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("error", decoders.image.DecompressionBombWarning)
-        try:
-            yield
-        except MemoryError as error:
-            raise RequestError(Code.OUT_OF_MEMORY, field="image", message="image: no memory to decode it") from error
-        # On hostile bytes Pillow raises OSError, SyntaxError, struct.error, zlib.error, KeyError, ... and promises no list.
-        except Exception as error:
-            # Pillow names its file object with its address, which is no peer's business.
-            reason = str(error).partition(" <")[0]
-            raise RequestError(Code.BAD_IMAGE, field="image", expected="a whole image", got=reason) from error
-
-
-def _decode_jpeg(decoders: Decoders, file: memoryview, header: ImageHeader, pixels: Pixels) -> None:
-    """Decode into *pixels*; only grey from colour needs scratch. Damage that a decoder would paint over is an error (strict)."""
+def _decode_jpeg(decoders: Decoders, file: memoryview, header: ImageHeader, out: Pixels, rules: ImageRules) -> Shape:
+    """Decode straight into the slot; into scratch when the picture is turned or its colours are converted."""
+    turn = _UPRIGHT.get(_jpeg_orientation(decoders, file)) if rules.orientation == "exif" else None
+    shape = rules.shape(header.height, header.width)
+    pixels = rules.target(shape, out) if turn is None else np.empty(shape, np.uint8)
     decode = decoders.simplejpeg.decode_jpeg
-    if pixels.ndim == 3:
+    # Strict by default: damage that the decoder would paint over is an error.
+    if header.channels == 4:
+        write_pixels(rgb_of_cmyk(decode(file, "CMYK"), inverted=header.adobe), pixels)
+    elif rules.color == "rgb":
         decode(file, "RGB", buffer=pixels)
     elif header.channels == 1:
         decode(file, "GRAY", buffer=pixels)
     else:
-        # Four bytes a pixel, because Pillow can read that in place (1.2 ms for 1920x1080; from RGB 2.1, in numpy 3.6).
-        scratch = decode(file, "RGBX")
+        # By its RGB: a JPEG's stored Y differs from the luma of that in 1 to 6 % of the pixels, by up to 19.
+        grey_of_rgbx(decode(file, "RGBX"), pixels)
+    if turn is None:
+        return shape
+    return _write(turn(pixels), out, rules)
+
+
+def _decode_other(decoders: Decoders, file: memoryview, header: ImageHeader, out: Pixels, rules: ImageRules) -> Shape:
+    """Decode by Pillow and copy into the slot."""
+    with decoders.image.open(io.BytesIO(file), formats=[header.format.upper()]) as image:
+        # Pillow's TIFF reader turns a picture upright by itself, and tells the size that it then has.
+        is_tiff = header.format == "tiff"
+        orientation = header.orientation if is_tiff else int(image.getexif().get(_EXIF_ORIENTATION, 1))
         size = (header.width, header.height)
-        np.copyto(pixels, np.asarray(decoders.image.frombuffer("RGBX", size, scratch, "raw", "RGBX", 0, 1).convert("L")))
+        if image.size != (size[::-1] if is_tiff and orientation in (5, 6, 7, 8) else size):
+            # The limits were checked on the header's.
+            raise bad(expected=f"{size} pixels as its header says", got=image.size)
+        if image.mode not in _MODES[rules.depth]:
+            raise bad(expected="grey, palette or RGB", got=f"{header.format} of mode {image.mode}")
+        turns = _AS_STORED if is_tiff else _UPRIGHT
+        turn = turns.get(orientation) if is_tiff == (rules.orientation == "stored") else None
+        pixels = _plain(image, rules)
+        if header.format == "png" and (image.info.get("interlace") or not np.asarray(image.crop(_last_row(image))).any()):
+            # Pillow's picture begins as zeros, and a row is written whole: another value in the last one proves that all came.
+            check_png_rows(file)
+    return _write(pixels if turn is None else turn(pixels), out, rules)
 
 
-def _decode_png(decoders: Decoders, file: memoryview, pixels: Pixels) -> None:
-    """Decode by Pillow and copy into *pixels*; of an animation the first picture."""
-    with decoders.image.open(io.BytesIO(file), formats=["PNG"]) as image:
-        # Without it Pillow blends or remaps in some modes; the rule is to drop transparency.
-        image.info.pop("transparency", None)
+def _last_row(image: Any) -> tuple[int, int, int, int]:
+    """Return the box (left, top, right, bottom) of an image's last row."""
+    return 0, image.height - 1, image.width, image.height
+
+
+def _plain(image: Any, rules: ImageRules) -> NDArray[Any]:
+    """Return the pixels of a Pillow image as grey or RGB, without transparency."""
+    has_alpha = image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
+    if has_alpha and rules.alpha != "drop":
         image.load()
-        picture = image.convert("RGB") if image.mode in ("P", "PA") else image
-        mode = "L" if pixels.ndim == 2 else "RGB"
-        np.copyto(pixels, np.asarray(picture if picture.mode == mode else picture.convert(mode)))
+        return blend(np.asarray(image.convert("RGBA")), _BACKGROUND[rules.alpha])
+    # Without it Pillow blends or remaps in some modes.
+    image.info.pop("transparency", None)
+    image.load()
+    if image.mode in ("P", "PA"):
+        image = image.convert("RGB")
+    if rules.depth == 16:
+        return np.asarray(image)
+    mode = "L" if rules.color == "grey" else "RGB"
+    return np.asarray(image if image.mode == mode else image.convert(mode))
 
 
-def _exif_orientation(decoders: Decoders, file: memoryview) -> int:
+def _jpeg_orientation(decoders: Decoders, file: memoryview) -> int:
     """Return the EXIF orientation, 1 (upright) when there is none."""
-    with decoders.image.open(io.BytesIO(file), formats=["PNG", "JPEG"]) as image:
+    with decoders.image.open(io.BytesIO(file), formats=["JPEG"]) as image:
         return int(image.getexif().get(_EXIF_ORIENTATION, 1))
 
 
-def _copy(pixels: Pixels, out: Pixels) -> tuple[int, ...]:
-    """Copy *pixels* into the first bytes of *out* and return their shape."""
-    np.copyto(out[: pixels.size].reshape(pixels.shape), pixels)
-    return pixels.shape
+def _write(pixels: NDArray[Any], out: Pixels, rules: ImageRules) -> Shape:
+    """Write grey or RGB pixels to the first bytes of *out* in the lane's colour, and return their shape."""
+    shape = rules.shape(*pixels.shape[:2])
+    write_pixels(pixels, rules.target(shape, out))
+    return shape

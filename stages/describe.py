@@ -11,8 +11,8 @@ import sys
 from schemas.config import Config, LaneConfig
 from schemas.plan import LanePlan, Plan
 
-from .decode import load_decoders
 from .engine import OnnxEngine
+from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
 from .postprocess import load_function
 from .steps import make_engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ def load_decoders() -> Decoders:
         from PIL import Image
     except ImportError as error:
         raise ConfigError(f"the decode stage needs simplejpeg and Pillow ({error}): pip install 'slotline[cpu]'") from error
+    # Without any handler, Python writes what Pillow logs about a peer's file to our stderr.
+    logging.getLogger("PIL").addHandler(logging.NullHandler())
     return Decoders(simplejpeg, Image)
 
 

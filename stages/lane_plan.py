@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from schemas.config import Config, LaneConfig, OutputConfig, StageConfig
+from schemas.config_stage import DEEP_PIXEL_FORMATS
 from schemas.plan import (
     MAX_TENSORS,
     ROW_ALIGN_BYTES,
@@ -183,18 +184,29 @@ class _LaneBuilder:
                 raise ConfigError(f"{self._key(stage + '.outputs')}: missing: say what {setting.use} writes (name, dtype, shape)")
             return _declared_link(name, setting.outputs)
         if setting.use == "image":
-            channels = () if setting.params["color"] == "grey" else (3,)
-            pixels = self._lane.max_pixels
-            shape, largest = (-1, -1, *channels), (pixels, 1, *channels)
-            return _fixed_link(name, [("pixels", DType.UINT8, shape, largest)], static=False)
+            return self._pixels_link(name, setting.params)
         return self._standardized_link(name)
+
+    def _pixels_link(self, name: str, params: Mapping[str, object]) -> LinkPlan:
+        """Room for the largest picture: uint8, or uint16 where the lane says depth 16."""
+        is_grey = params["color"] == "grey"
+        deep = params["depth"] == 16
+        if deep and not (is_grey and params["pixel_format"] in DEEP_PIXEL_FORMATS):
+            raise ConfigError(
+                f'{self._key("decode.depth")}: 16 keeps grey values of more than 8 bits: set color = "grey" and pixel_format '
+                f"to one of {', '.join(DEEP_PIXEL_FORMATS)}"
+            )
+        channels = () if is_grey else (3,)
+        shape, largest = (-1, -1, *channels), (self._lane.max_pixels, 1, *channels)
+        return _fixed_link(name, [("pixels", DType.UINT16 if deep else DType.UINT8, shape, largest)], static=False)
 
     def _standardized_link(self, name: str) -> LinkPlan:
         spec = self._model.inputs[0] if self._model else TensorSpec("image", DType.FP32, (-1, 1, -1, -1))
         fits = spec.dtype == DType.FP32 and len(spec.shape) == 4 and spec.shape[1] in (1, -1)
-        if not fits or self._lane.decode.use != "image" or self._lane.decode.params["color"] != "grey":
+        made = self._lane.decode.params
+        if not fits or self._lane.decode.use != "image" or (made["color"], made["depth"]) != ("grey", 8):
             raise ConfigError(
-                f'{self._key("preprocess.use")}: "standardize" turns grey pixels into FP32 [rows, 1, height, width]: '
+                f'{self._key("preprocess.use")}: "standardize" turns grey pixels of 8 bits into FP32 [rows, 1, height, width]: '
                 f'set [{self._key("decode")}] use = "image", color = "grey", and a model with such an input '
                 f"(this one takes {spec.dtype.name} {list(spec.shape)})"
             )

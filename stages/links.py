@@ -51,6 +51,7 @@ class SharedLink:
     def __init__(self, arena: LaneArena, plan: LinkPlan, index: int) -> None:
         self.plan = plan
         self._region = arena.regions[plan.region]
+        self._limit_key = f"lane.{arena.plan.name}.max_output_bytes"
         if index == 0:
             # The input is read-only for stages: a request that runs again finds it as it came.
             self._region = self._region.view()
@@ -140,10 +141,9 @@ class SharedLink:
         for index, plan in enumerate(self.plan.tensors):
             values = tensors[plan.name]
             if at + values.nbytes > self.plan.row_bytes:
-                got = f"{plan.name} of {values.nbytes} bytes"
-                return RequestError(
-                    Code.OUTPUT_TOO_LARGE, field="max_output_bytes", expected=f"at most {self.plan.row_bytes} bytes", got=got
-                )
+                expected = f"at most {self.plan.row_bytes} bytes of outputs"
+                got = f"{at + values.nbytes} with {plan.name} {list(values.shape)}"
+                return RequestError(Code.OUTPUT_TOO_LARGE, field=self._limit_key, expected=expected, got=got)
             _view(self._region[slot, at : at + values.nbytes], plan.dtype, values.shape)[...] = values
             write_descriptor(self._descriptors[slot, index], plan.dtype, values.shape, nbytes=values.nbytes, offset=at)
             at = align(at + values.nbytes, ROW_ALIGN_BYTES)

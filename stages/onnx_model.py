@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from schemas.status import ConfigError, printable
-from schemas.tensors import DType, TensorSpec
+from schemas.tensors import MAX_RANK, DType, TensorSpec
 
 MAX_ERROR_CHARS = 200
 # Fatal only: an error is raised as well, and stderr belongs to the JSON log.
@@ -60,11 +60,13 @@ def tensor_spec(node: Any, path: Path) -> TensorSpec:
     """Return a model's input or output as ours, -1 for each free dimension.
 
     Raises:
-        ConfigError: a type that is no tensor of fixed-size elements.
+        ConfigError: a type that is no tensor of fixed-size elements, or too many dimensions.
     """
     dtype = _DTYPES.get(node.type)
     if dtype is None:
         raise ConfigError(f"{path}: {node.name} is a {node.type}, which is not supported; export the model with numeric tensors")
+    if len(node.shape) > MAX_RANK:
+        raise ConfigError(f"{path}: {node.name} has {len(node.shape)} dimensions, at most {MAX_RANK} are supported; reshape it")
     return TensorSpec(node.name, dtype, tuple(dim if isinstance(dim, int) else -1 for dim in node.shape))
 
 

@@ -1,7 +1,8 @@
 """What BMP, GIF, WebP and TIFF files say about themselves before Pillow sees them. See ``image_header.py``.
 
 Each reader refuses what would cost Pillow memory or time beyond the picture's own size: its WebP reader takes two canvases when
-it opens a file, its run-length BMP decoder is a Python loop, its TIFF reader believes any number of strips.
+it opens a file, its run-length BMP decoder is a Python loop, its TIFF reader believes any number of strips. Compressed TIFFs go
+to libtiff, which writes about damaged files to stderr, where our log is.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ MAX_TIFF_TAGS = 256
 _BMP_HEADER_BYTES = (12, 40, 52, 56, 64, 108, 124)
 _BMP_PLAIN = (0, 3)
 _GIF_EXTENSION, _GIF_IMAGE = 0x21, 0x2C
-# Uncompressed, LZW, deflate (two numbers), PackBits: each bounded by the picture's size.
-_TIFF_COMPRESSIONS = (1, 5, 8, 32_946, 32_773)
-_TIFF_TYPES = {3: ("H", 2), 4: ("I", 4)}
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _STRIPS, _ORIENTATION, _SAMPLES, _TILE_WIDTH, _SAMPLE_FORMAT = (
-    256, 257, 258, 259, 262, 273, 274, 277, 322, 339,
+# Bytes of one item by type number; those of the types that Pillow does not know are never read.
+_TIFF_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+_TIFF_LETTERS = {3: "H", 4: "I"}
+# Enough for the depth of each channel.
+_TIFF_VALUES = 8
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _STRIPS, _ORIENTATION, _SAMPLES, _STRIP_ROWS, _PLANES, _SAMPLE_FORMAT = (
+    256, 257, 258, 259, 262, 273, 274, 277, 278, 284, 339,
 )  # fmt: skip
 
 
@@ -110,57 +113,63 @@ def webp_header(encoded: memoryview) -> ImageHeader:
 
 
 def tiff_header(encoded: memoryview) -> ImageHeader:
-    """Read the first directory: plain grey, palette or RGB in strips, of unsigned integers, without lossy compression."""
-    order = "<" if encoded[:1] == b"I" else ">"
+    """Read the first directory: plain grey, palette or RGB, of unsigned integers, in strips without compression."""
+    order = "<" if encoded[0] == ord("I") else ">"
     (at,) = struct.unpack(f"{order}I", _part(encoded, 4, 4))
     tags = _tiff_tags(encoded, at, order)
     width, height, samples = _one(tags, _WIDTH, 0), _one(tags, _HEIGHT, 0), _one(tags, _SAMPLES, 1)
-    depths = set(tags.get(_BITS, (1,)))
-    if _TILE_WIDTH in tags or len(tags.get(_STRIPS, ())) > height * samples:
-        raise bad(expected="a TIFF in strips", got="tiles, or more strips than rows")
+    depths = set(tags.get(_BITS, (1, (1,)))[1])
     for name, tag, allowed in (
-        ("compression", _COMPRESSION, _TIFF_COMPRESSIONS),
+        ("compression", _COMPRESSION, (1,)),
         ("sample format", _SAMPLE_FORMAT, (1,)),
         ("photometric", _PHOTOMETRIC, (0, 1, 2, 3)),
+        ("samples per pixel", _SAMPLES, (1, 2, 3, 4)),
     ):
         if (found := _one(tags, tag, 1)) not in allowed:
             raise bad(expected=f"a TIFF of {name} {', '.join(map(str, allowed))}", got=found)
+    # Fewer strips would leave rows black, more would only cost time; a tiled TIFF has none.
+    strip_rows, planes = min(_one(tags, _STRIP_ROWS, height), height), samples if _one(tags, _PLANES, 1) == 2 else 1
+    strips = -(-height // strip_rows) * planes if strip_rows else 0
+    if (found := tags.get(_STRIPS, (0, ()))[0]) != strips or strips == 0:
+        raise bad(expected=f"a TIFF of {strips} strips", got=found)
     if len(depths) != 1:
         raise bad(expected="a TIFF with one depth for all channels", got=sorted(depths))
     # White-is-zero is inverted by Pillow with 8 bits, but not with 16.
     is_grey = samples == 1 and _one(tags, _PHOTOMETRIC, 1) == 1
-    return ImageHeader(
-        "tiff", width, height, depths.pop(), channels=1 if is_grey else 3, orientation=_one(tags, _ORIENTATION, 1)
-    )
+    return ImageHeader("tiff", width, height, depths.pop(), channels=1 if is_grey else 3, orientation=_one(tags, _ORIENTATION, 1))
 
 
-def _tiff_tags(encoded: memoryview, at: int, order: str) -> dict[int, tuple[int, ...]]:
-    """Return the values of a directory's integer tags: count u16, then tag u16, type u16, count u32, value or offset each."""
-    (count,) = struct.unpack(f"{order}H", _part(encoded, at, 2))
-    if count > MAX_TIFF_TAGS:
-        raise bad(expected=f"at most {MAX_TIFF_TAGS} TIFF tags", got=count)
-    tags: dict[int, tuple[int, ...]] = {}
-    for entry in range(at + 2, at + 2 + 12 * count, 12):
-        tag, kind, values = struct.unpack(f"{order}HHI", _part(encoded, entry, 8))
-        if kind not in _TIFF_TYPES:
-            continue
-        letter, item_bytes = _TIFF_TYPES[kind]
-        start = entry + 8
-        if values * item_bytes > 4:
-            (start,) = struct.unpack(f"{order}I", _part(encoded, start, 4))
-        tags[tag] = struct.unpack(f"{order}{values}{letter}", _part(encoded, start, values * item_bytes))
+def _tiff_tags(encoded: memoryview, at: int, order: str) -> dict[int, tuple[int, tuple[int, ...]]]:
+    """Return count and first values of a directory's integer tags: tag u16, type u16, count u32, value or offset u32 each."""
+    (entries,) = struct.unpack(f"{order}H", _part(encoded, at, 2))
+    if entries > MAX_TIFF_TAGS:
+        raise bad(expected=f"at most {MAX_TIFF_TAGS} TIFF tags", got=entries)
+    tags: dict[int, tuple[int, tuple[int, ...]]] = {}
+    all_bytes = 0
+    for entry in range(at + 2, at + 2 + 12 * entries, 12):
+        tag, kind, count, start = struct.unpack(f"{order}HHII", _part(encoded, entry, 12))
+        item_bytes = _TIFF_ITEM_BYTES.get(kind, 0)
+        all_bytes += item_bytes * count
+        if kind in _TIFF_LETTERS:
+            start = entry + 8 if item_bytes * count <= 4 else start
+            first = min(count, _TIFF_VALUES)
+            tags[tag] = count, struct.unpack(f"{order}{first}{_TIFF_LETTERS[kind]}", _part(encoded, start, item_bytes * first))
+    # Pillow copies each tag's bytes: many that point to the same ones would fill the memory.
+    if all_bytes > len(encoded):
+        raise bad(expected="TIFF tags no larger than the file", got=f"{all_bytes} bytes")
     return tags
 
 
-def _one(tags: dict[int, tuple[int, ...]], tag: int, default: int) -> int:
+def _one(tags: dict[int, tuple[int, tuple[int, ...]]], tag: int, default: int) -> int:
     """Return the first value of *tag*."""
-    return next(iter(tags.get(tag, ())), default)
+    _, values = tags.get(tag, (0, ()))
+    return values[0] if values else default
 
 
 def _part(encoded: memoryview, at: int, size: int) -> memoryview:
     """Return *size* bytes at *at*, all of which must be there."""
     if at + size > len(encoded):
-        raise bad(expected=f"{size} bytes at byte {at}", got=f"a file of {len(encoded)}")
+        raise bad(expected=f"a whole file of {at + size} bytes or more", got=len(encoded))
     return encoded[at : at + size]
 
 

@@ -16,11 +16,14 @@ from schemas.plan import LanePlan, StepPlan
 from schemas.status import Code, RequestError, printable
 from schemas.tensors import DType
 
-from .decode import decode_image, load_decoders, raw_pixels
+from .decode import decode_image
 from .engine import OnnxEngine
+from .image_libraries import load_decoders, no_memory
+from .image_rules import ImageRules
 from .links import Link
 from .postprocess import load_function, real_shapes
 from .preprocess import BUILT_IN
+from .raw_pixels import raw_pixels
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -33,29 +36,22 @@ class RowStep(Protocol):
 
 
 class DecodeImage:
-    """An encoded picture, or raw pixels, to uint8 pixels."""
+    """An encoded picture, or a raw frame, to pixels."""
 
     def __init__(self, source: Link, target: Link, lane: LaneConfig) -> None:
         load_decoders()
         self._source, self._target = source, target
-        self._color = str(lane.decode.params["color"])
-        self._orientation = str(lane.decode.params["orientation"])
-        self._max_pixels = lane.max_pixels
+        self._rules = ImageRules.of(lane.decode.params, lane.max_pixels)
 
     def run(self, slot: int) -> None:
-        """Decode into the pixel region; raw pixels (rank 2 or 3) are copied by the same colour rule."""
+        """Decode into the pixel region; a tensor of rank 2 or 3 is a raw frame."""
         (picture,) = self._source.read(slot).values()
-        pixels = self._target.buffers(slot)["pixels"].reshape(-1)
-        if picture.ndim == 1:
-            shape = decode_image(
-                picture,  # type: ignore[arg-type]
-                pixels,  # type: ignore[arg-type]
-                color=self._color,  # type: ignore[arg-type]
-                orientation=self._orientation,  # type: ignore[arg-type]
-                max_pixels=self._max_pixels,
-            )
-        else:
-            shape = raw_pixels(picture, pixels, color=self._color)  # type: ignore[arg-type]
+        make = decode_image if picture.ndim == 1 else raw_pixels
+        try:
+            pixels = self._target.buffers(slot)["pixels"].reshape(-1).view(np.uint8)
+            shape = make(picture, pixels, self._rules)  # type: ignore[arg-type]
+        except MemoryError as error:
+            raise no_memory() from error
         self._target.commit(slot, {"pixels": shape})
 
 
@@ -71,8 +67,11 @@ class Preprocess:
         """Write the row of the slot's picture."""
         (pixels,) = self._source.read(slot).values()
         shape = self._built_in.tensor_shape(pixels.shape)
-        row = self._target.buffers(slot)[self._name].reshape(-1)[: int(np.prod(shape))].reshape(shape)
-        self._built_in.function(pixels, row[0])  # type: ignore[arg-type]
+        try:
+            row = self._target.buffers(slot)[self._name].reshape(-1)[: int(np.prod(shape))].reshape(shape)
+            self._built_in.function(pixels, row[0])  # type: ignore[arg-type]
+        except MemoryError as error:
+            raise no_memory() from error
         self._target.commit(slot, {self._name: shape})
 
 

@@ -21,6 +21,7 @@ from schemas.words import STATE, STATE_READY, STATE_STARTED, TURNS
 
 from .faults import fault_hook
 from .links import make_link
+from .memory_limit import limit_memory
 from .routes import Peer, Routes
 from .runner import CallMarks, LaneRunner
 from .steps import Infer, RowStep, make_step
@@ -200,4 +201,7 @@ def run_worker(spawn: Spawn) -> None:
     configure(spawn.name, spawn.log_level)
     membarrier.register()
     sys.path.append(str(config.base))
-    Worker(spawn, config, load_plan(plan_path(spawn.directory))).run()
+    plan = load_plan(plan_path(spawn.directory))
+    worker = Worker(spawn, config, plan)
+    limit_memory(config, plan, spawn.process)
+    worker.run()

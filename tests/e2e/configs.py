@@ -6,7 +6,7 @@ MAX_BODY_BYTES = 32_768
 
 
 def digests(
-    *, slots: int = 4, processes: str = '[["decode"], ["preprocess"], ["postprocess"]]', replicas: str = "{}", more: str = ""
+    *, slots: int = 4, processes: str = '[["decode"], ["preprocess"], ["postprocess"]]', replicas: str = "{}", linger_ms: int = 0
 ) -> str:
     """Return a lane ``digests`` of three test stages that digest each byte of the payload."""
     body = f'{{ name = "body", dtype = "UINT8", shape = [-1], max_shape = [{MAX_BODY_BYTES}] }}'
@@ -23,7 +23,6 @@ default_budget_us = 50_000_000
 idempotent = true
 processes = {processes}
 replicas = {replicas}
-{more}
 [lane.digests.decode]
 use = "stages_for_tests:decode"
 outputs = {both}
@@ -32,6 +31,7 @@ use = "stages_for_tests:preprocess"
 outputs = {both}
 [lane.digests.postprocess]
 use = "stages_for_tests:postprocess"
+linger_ms = {linger_ms}
 outputs = {answer}
 """
 
@@ -58,7 +58,7 @@ max_encoded_bytes = 4096
 
 
 def waiting(place: str) -> str:
-    """Return a lane ``pair`` whose first process holds a slot until a file in *place* appears, and whose second answers from it."""
+    """Return a lane ``pair``: its first process holds a slot until a file in *place* appears, its second answers from it."""
     return f"""
 [server]
 drain_s = 10

@@ -60,15 +60,19 @@ class DemoLoad:
     def send_some(self) -> None:
         """Send one message: a photo, a tick, or 1 to 64 ticks packed."""
         if self._ticks_per_photo and self._random.randrange(self._ticks_per_photo) == 0:
-            self.client.send(*self._photo())
-            self.sent += 1
+            self.send(self.photo(self._random.randrange(len(parts()[0]))))
             return
-        count = self._random.randint(1, 64) if self._packed else 1
-        if count == 1:
-            self.client.send(*self._one_tick())
+        some = [self.tick(self._random.randrange(TICKS)) for _ in range(self._random.randint(1, 64) if self._packed else 1)]
+        if len(some) == 1:
+            self.send(some[0])
         else:
-            self.client.send_packed([self._one_tick() for _ in range(count)])
-        self.sent += count
+            self.client.send_packed(some)
+            self.sent += len(some)
+
+    def send(self, request: Request) -> None:
+        """Send one request in a message of its own."""
+        self.client.send(*request)
+        self.sent += 1
 
     def run_until(self, condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
         """Keep the load up until *condition* holds, looked at every 50 ms; fail when it does not."""
@@ -99,12 +103,12 @@ class DemoLoad:
         """Close the connection."""
         self.client.close()
 
-    def _one_tick(self) -> Request:
-        at = self._random.randrange(TICKS)
+    def tick(self, at: int) -> Request:
+        """Return the request for row *at* of the market features."""
         return self._tick, [ticks()[0][at]], ("ticks", at)
 
-    def _photo(self) -> Request:
-        at = self._random.randrange(len(parts()[0]))
+    def photo(self, at: int) -> Request:
+        """Return the request for part photo *at*."""
         photo = parts()[0][at]
         return _photo_template(len(photo)), [photo], ("qc", at)
 

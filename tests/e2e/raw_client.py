@@ -13,9 +13,9 @@ from typing import Any
 
 import zmq
 
-from schemas.layout import Layout, read_route
+from schemas.layout import Layout, read_route, read_timing
 from schemas.layout_cache import LayoutCache
-from schemas.messages import Body, Control, Failure, Hello, Welcome, read_message, write_message
+from schemas.messages import Body, Control, ControlReply, Failure, Hello, Welcome, read_message, write_message
 from schemas.status import Code, ControlOp, Flag, Kind, Place
 from schemas.templates import RequestTemplate, TensorForm
 from schemas.tensors import DType
@@ -29,9 +29,10 @@ Answer = Mapping[str, bytes]
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the ids: *lost* is filled when the test says that no more will come."""
+    """What became of the ids; what is still pending when a test gives up waiting is lost. *largest_batch* is in requests."""
 
     ok: int = 0
+    largest_batch: int = 0
     wrong: list[int] = field(default_factory=list)
     doubled: list[int] = field(default_factory=list)
     strange: list[int] = field(default_factory=list)
@@ -150,6 +151,7 @@ class RawClient:
             self.tally.failures[route.request_id] = failure
         elif route.kind == Kind.INFER_REPLY and self._is_right(_outputs(header, layout, frames), expected):
             self.tally.ok += 1
+            self.tally.largest_batch = max(self.tally.largest_batch, *(batch for _, _, batch in read_timing(header, layout)), 0)
         else:
             self.tally.wrong.append(route.request_id)
 
@@ -204,5 +206,5 @@ def statistics(control: str) -> dict[str, Any]:
     """Return the server's statistics by name."""
     with RawClient(control) as client:
         answer = client.ask(Control(ControlOp.STATS))
-        stats: dict[str, Any] = answer.stats  # type: ignore[union-attr]
-        return stats
+        assert isinstance(answer, ControlReply)
+        return dict(answer.stats)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,11 +54,17 @@ def preprocess(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tupl
 
 
 def postprocess(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int, ...]]:
-    """Answer with the body and the digest of all digests."""
-    body = inputs["body"]
+    """Answer with the body and the digest of all digests.
+
+    With ``linger_ms`` in its table it dawdles up to so long between reading and writing, and again after the write: who writes
+    into a slot that is no longer his is then seen.
+    """
+    body = inputs["body"].copy()
     last = digest(b"postprocess", body.tobytes(), inputs["digest"].tobytes())
+    time.sleep(random.random() * params.get("linger_ms", 0) / 1000)
     outputs["answer"][: body.size] = body
     outputs["answer"][body.size : body.size + DIGEST_BYTES] = np.frombuffer(last, np.uint8)
+    time.sleep(random.random() * params.get("linger_ms", 0) / 1000)
     return {"answer": (body.size + DIGEST_BYTES,)}
 
 

@@ -110,7 +110,7 @@ def test_a_missing_library_is_named_with_its_extra(place: Path, module: str, lan
     """As in an installation without the extra: the import fails."""
     stubs = place / "stubs"
     stubs.mkdir()
-    (stubs / f"{module}.py").write_text(f"raise ModuleNotFoundError('No module named {module!r}', name={module!r})\n")
+    (stubs / f"{module}.py").write_text(f"raise ModuleNotFoundError('no {module}', name='{module}')\n")
     picture = "[lane.pictures]\n[lane.pictures.decode]\nuse = 'image'\n"
 
     line = refusal(place, lane or picture, environment={"PYTHONPATH": str(stubs)})
@@ -142,7 +142,9 @@ def test_a_directory_without_rights_is_refused(place: Path) -> None:
 
 def test_memory_that_is_not_there_is_refused(place: Path) -> None:
     """The arena is taken in full at the start, so that nothing runs out of it later."""
-    line = refusal(place, "[lane.echo]\nslots = 65536\nmax_encoded_bytes = 1_000_000_000\n[server]\nmax_message_bytes = 1073741824\n")
+    line = refusal(
+        place, "[lane.echo]\nslots = 65536\nmax_encoded_bytes = 1_000_000_000\n[server]\nmax_message_bytes = 1073741824\n"
+    )
 
     assert "lane.echo.slots = 65536" in line
     assert "lower slots" in line

@@ -24,6 +24,8 @@ from schemas.hop import LONE, Hop, HopKind
 from schemas.status import Code
 from schemas.words import INCARNATION, PROCESS, RUN_COUNT, RUN_LANE, RUN_STARTED_NS, VISIBLE
 
+# Where a process may rest; "idle" and "dead" are the other answers of a step.
+POINTS = ("published", "checked", "taken", "called", "written", "left", "picked", "named", "sent")
 MAX_BATCH = 2
 CLIENTS = 2
 
@@ -59,13 +61,13 @@ class StageProcess:
         self._column = world.board.columns[column_of(self.me)]
         self._steps = self._serve()
 
-    def step(self) -> None:
-        """Go on to the next point between two steps; dying is one way to get there."""
-        next(self._steps)
+    def step(self) -> str:
+        """Go on to the next point between two steps and return its name; dying is one way to get there."""
+        return next(self._steps)
 
-    def _serve(self) -> Iterator[None]:
+    def _serve(self) -> Iterator[str]:
         while True:
-            yield
+            yield "idle"
             if not self.inbox:
                 continue
             self.view = self.world.shown(self.incarnation.process + 1)
@@ -82,35 +84,34 @@ class StageProcess:
         batch, self.inbox = self.inbox[:MAX_BATCH], self.inbox[MAX_BATCH:]
         return batch
 
-    def _take(self, hop: Hop, taken: list[Hop]) -> Iterator[None]:
+    def _take(self, hop: Hop, taken: list[Hop]) -> Iterator[str]:
         words, slot = self.world.arena, hop[0]
         self._held[slot] = 1
-        yield
+        yield "published"
         holder = int(words.holder[slot])
         same_life = words.generation[slot] == hop[1]
         if same_life and holder & 0xFFFFFFFF == self.me and holder >> 32 != self.me:
             self.touching.append(hop)
-            yield
+            yield "checked"
             words.holder[slot] = holder_word(self.me, self.me)
             self.mine.add(slot)
             taken.append(hop)
+            yield "taken"
         elif slot not in self.mine:
-            yield
             self._held[slot] = 0
-        yield
 
-    def _run(self, batch: list[Hop]) -> Iterator[None]:
+    def _run(self, batch: list[Hop]) -> Iterator[str]:
         self.world.arena.run_pairs[column_of(self.me), : len(batch)] = [hop[0] << 32 | hop[1] for hop in batch]
         self._column[RUN_LANE], self._column[RUN_COUNT] = 0, len(batch)
         self._column[RUN_STARTED_NS] = 1
-        yield
+        yield "called"
         for hop in batch:
             self.world.write(self, hop)
-            yield
+            yield "written"
         self._column[RUN_STARTED_NS] = 0
-        yield
+        yield "left"
 
-    def _let_go(self, batch: list[Hop]) -> Iterator[None]:
+    def _let_go(self, batch: list[Hop]) -> Iterator[str]:
         failed = [hop for hop in batch if self.world.fails_in.get(hop[2]) == self.incarnation.process]
         passed = [hop for hop in batch if hop not in failed]
         yield from self._send(failed, 0, HopKind.DONE, int(Code.BAD_IMAGE))
@@ -120,24 +121,23 @@ class StageProcess:
             yield from self._send(passed, 0, HopKind.NO_REPLICA, 0)
         else:
             taker = self.view[self.world.pick % len(self.view)]
-            yield
+            yield "picked"
             yield from self._send(passed, taker, HopKind.WORK, 0)
 
-    def _send(self, hops: list[Hop], to: int, kind: HopKind, code: int) -> Iterator[None]:
+    def _send(self, hops: list[Hop], to: int, kind: HopKind, code: int) -> Iterator[str]:
         if not hops:
             return
         slots = [hop[0] for hop in hops]
         for slot in slots:
             self.world.arena.holder[slot] = holder_word(self.me, to)
-            yield
+            yield "named"
         self.touching = [hop for hop in self.touching if hop not in hops]
         for hop in hops:
             self.world.send(self.me, to, (*hop[:4], int(kind), self.part.end_step, code, *hop[7:]))
-        yield
+        yield "sent"
         self.mine -= set(slots)
         for slot in slots:
             self._held[slot] = 0
-            yield
 
 
 @dataclass
@@ -200,12 +200,18 @@ class World:
         rows = self.board.columns[:, [INCARNATION, PROCESS, VISIBLE]].tolist()
         return [number for number, serves, visible in rows if visible and serves == process]
 
-    def step(self, process: StageProcess) -> None:
-        """Let *process* make one step."""
+    def step(self, process: StageProcess) -> str:
+        """Let *process* make one step; return where it rests."""
         try:
-            process.step()
+            return process.step()
         except Died:
             self.kill(process)
+            return "dead"
+
+    def senders(self) -> list[StageProcess]:
+        """Return the live processes that a holder word names as the one who gave a slot to another."""
+        givers = {int(holder) >> 32 for holder in self.arena.holder if int(holder) >> 32 != int(holder) & 0xFFFFFFFF}
+        return [process for process in self.processes.values() if process.me in givers]
 
     def kill(self, process: StageProcess) -> None:
         """End *process* where it stands; what it has received, and what is on its way to it, is lost."""

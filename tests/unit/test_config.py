@@ -54,7 +54,7 @@ def test_the_complete_sample_loads(model: Path) -> None:
     assert (lane.name, lane.model, lane.slots) == ("qc", model / "surface_qc.onnx", 32)
     assert lane.processes == (("decode", "preprocess"), ("infer",), ("postprocess",))
     assert lane.process_replicas == (1, 1, 1)
-    assert (lane.decode.use, lane.decode.params) == ("image", {"color": "grey", "orientation": "stored"})
+    assert (lane.decode.use, lane.decode.params["color"], lane.decode.params["orientation"]) == ("image", "grey", "stored")
     assert lane.postprocess.use == "surface_qc.rules:verdict"
 
 
@@ -284,7 +284,41 @@ def test_a_decode_table_without_use_reads_images_in_rgb_as_stored() -> None:
     """The defaults of a built-in are filled in, so that its code needs none."""
     stage = parse_lane("[lane.a.decode]").decode
 
-    assert (stage.use, stage.params) == ("image", {"color": "rgb", "orientation": "stored"})
+    assert (stage.use, stage.params) == (
+        "image",
+        {
+            "color": "rgb",
+            "orientation": "stored",
+            "formats": ("jpeg", "png", "bmp", "webp", "gif", "tiff"),
+            "alpha": "drop",
+            "depth": 8,
+            "pixel_format": "auto",
+            "memory_limit_mb": 0,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("formats = []", "lane.a.decode.formats = []: expected a list of some of jpeg, png, bmp, webp, gif, tiff"),
+        ('formats = ["jpeg", "jpeg"]', "expected a list of some of"),
+        ('formats = ["heic"]', "expected a list of some of"),
+        ('formats = "jpeg"', "expected a list of some of"),
+        ("depth = 12", "lane.a.decode.depth = 12: expected 8 or 16"),
+        ("depth = true", "expected 8 or 16"),
+        ('pixel_format = "mono8"', '"Mono8"'),
+        ('alpha = "blend"', 'expected "drop" or "black" or "white"'),
+    ],
+)
+def test_what_no_decode_table_may_say_is_told(line: str, said: str) -> None:
+    """With what it may say."""
+    assert said in message(f"[lane.a.decode]\n{line}")
+
+
+def test_an_images_formats_keep_the_order_in_which_they_are_named() -> None:
+    """It is how errors name them."""
+    assert parse_lane('[lane.a.decode]\nformats = ["png", "jpeg"]').decode.params["formats"] == ("png", "jpeg")
 
 
 def test_outputs_declare_name_dtype_and_the_largest_shape() -> None:

@@ -1,6 +1,6 @@
 """The ownership rule and the ledger hold in every order of events that hypothesis can think of.
 
-Sixty runs by default; ``HYPOTHESIS_PROFILE=long`` makes ten thousand.
+A hundred runs by default; ``HYPOTHESIS_PROFILE=long`` makes ten thousand.
 """
 
 from __future__ import annotations
@@ -11,14 +11,28 @@ from typing import TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from slot_world import CLIENTS, StageProcess, World
+from slot_world import CLIENTS, POINTS, StageProcess, World
 
-RUNS = {"long": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 60)
+RUNS = {"long": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 100)
 # What is left at the end settles in fewer rounds than this, or never.
 PATIENCE_ROUNDS = 400
 ANY = st.integers(0, 7)
-IDS = st.integers(1, 4)
+# What goes on before each event: (which process, where it comes to rest, which replica it would send to).
+MOVES = st.lists(st.tuples(ANY, st.sampled_from((*POINTS, "idle")), ANY), min_size=1, max_size=5)
+REQUESTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "idempotent": st.sampled_from([True, True, True, False]),
+            "is_killer": st.sampled_from([False, False, False, True]),
+            "fails_in": st.sampled_from([-1, -1, -1, -1, 0, 1]),
+            "deadline_ns": st.sampled_from([5, 1_000, 1_000]),
+        }
+    ),
+    min_size=4,
+    max_size=12,
+)
 ItemT = TypeVar("ItemT")
+Moves = list[tuple[int, str, int]]
 
 
 def one_of(items: list[ItemT], which: int) -> ItemT:
@@ -27,120 +41,123 @@ def one_of(items: list[ItemT], which: int) -> ItemT:
 
 
 class Slots(RuleBasedStateMachine):
-    """Two stages of one or two replicas, one to four slots, two clients."""
+    """Two stages of one or two replicas, one to four slots, two clients that always have something in flight."""
 
     world: World
 
-    @initialize(slots=st.integers(1, 4), first=st.integers(1, 2), second=st.integers(1, 2), ending=st.sampled_from("rks"))
-    def begin(self, slots: int, first: int, second: int, ending: str) -> None:
-        """Start all processes. At the end those that rest go on (r), are killed (k), or the server is told to stop (s)."""
-        self.world = World(slots, (first, second))
-        self.ending = ending
-
-    # --- clients ---------------------------------------------------------------------------------------------------------
-
-    @rule(
-        client=st.integers(0, CLIENTS - 1),
-        request_id=IDS,
-        idempotent=st.sampled_from([True, True, True, False]),
-        is_killer=st.sampled_from([False, False, False, True]),
-        fails_in=st.sampled_from([-1, -1, -1, 0, 1]),
-        budget_ns=st.sampled_from([5, 1_000, 1_000]),
+    @initialize(
+        slots=st.integers(1, 4),
+        replicas=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+        load=st.integers(1, 5),
+        requests=REQUESTS,
+        ending=st.sampled_from(["go on", "kill", "stop"]),
     )
-    def admit(self, client: int, request_id: int, budget_ns: int, **values: bool | int) -> None:
-        """A request comes."""
-        self.world.admit(client, request_id, deadline_ns=self.world.now_ns + budget_ns, **values)
+    def begin(
+        self, slots: int, replicas: tuple[int, int], load: int, requests: list[dict[str, int | bool]], ending: str
+    ) -> None:
+        """Start all processes. *ending*: those that rest go on, or are killed, or the server is told to stop."""
+        self.world = World(slots, replicas)
+        self.load = load
+        self.requests = requests
+        self.ending = ending
+        self.next_id = 0
 
-    @rule(client=st.integers(0, CLIENTS - 1), request_id=IDS)
-    def cancel(self, client: int, request_id: int) -> None:
-        """A client takes a request back."""
-        self.world.cancel(client, request_id)
+    # --- what goes on all the time ---------------------------------------------------------------------------------------
 
-    @rule(client=st.integers(0, CLIENTS - 1))
-    def vanish(self, client: int) -> None:
-        """A client goes away; the broker learns of it when it answers."""
-        self.world.vanished.add(self.world.clients[client])
+    @rule(moves=MOVES)
+    def go_on(self, moves: Moves) -> None:
+        """Requests come and go to the stages, hops arrive, each process goes on to some point and rests there, maybe for ever."""
+        world = self.world
+        for which, point, pick in moves:
+            if world.core.in_flight < self.load:
+                self._admit()
+            world.dispatch(pick)
+            world.pick = pick
+            self._deliver_all()
+            if world.processes:
+                self._step(one_of(list(world.processes.values()), which), point)
 
-    # --- the broker ------------------------------------------------------------------------------------------------------
+    def _admit(self) -> None:
+        about = dict(one_of(self.requests, self.next_id))
+        about["deadline_ns"] += self.world.now_ns
+        self.next_id += 1
+        self.world.admit(self.next_id % CLIENTS, self.next_id, **about)
 
-    @rule(pick=ANY)
-    def dispatch(self, pick: int) -> None:
-        """The broker sends what may go."""
-        self.world.dispatch(pick)
-
-    @rule()
-    def collect(self) -> None:
-        """The broker takes what came back."""
-        self.world.collect()
-
-    @rule()
-    def tick(self) -> None:
-        """The broker looks for lost slots."""
-        self.world.tick()
-
-    @rule(passed_ns=st.sampled_from([1, 5, 1_000]))
-    def expire(self, passed_ns: int) -> None:
-        """Time passes."""
-        self.world.expire(passed_ns)
-
-    # --- the stages ------------------------------------------------------------------------------------------------------
-
-    @precondition(lambda self: self.world.processes)
-    @rule(which=ANY, steps=st.integers(1, 12), pick=ANY)
-    def go_on(self, which: int, steps: int, pick: int) -> None:
-        """A process makes some steps, then rests where it is."""
-        self.world.pick = pick
-        process = one_of(list(self.world.processes.values()), which)
-        for _ in range(steps):
-            self._step(process)
-
-    def _step(self, process: StageProcess) -> None:
-        if process.me in self.world.processes:
-            self.world.step(process)
+    def _step(self, process: StageProcess, point: str) -> None:
+        """Go on to *point*, if the process comes there before it is idle; at least one step."""
+        for _ in range(30):
+            if process.me not in self.world.processes:
+                return
+            at = self.world.step(process)
             self.world.check()
+            if at in (point, "idle"):
+                return
 
-    @precondition(lambda self: self.world.messages)
-    @rule(which=ANY)
-    def deliver(self, which: int) -> None:
-        """A hop arrives."""
-        self.world.deliver(one_of(self.world.messages, which))
-
-    @rule()
-    def deliver_all(self) -> None:
-        """All hops arrive."""
+    def _deliver_all(self) -> None:
         for message in list(self.world.messages):
             self.world.deliver(message)
 
-    @precondition(lambda self: any(m.sender in self.world.dead for m in self.world.messages))
-    @rule(which=ANY)
-    def lose(self, which: int) -> None:
-        """A hop that its sender did not live to see off is lost."""
-        self.world.messages.remove(one_of([m for m in self.world.messages if m.sender in self.world.dead], which))
+    @precondition(lambda self: self.world.processes)
+    @rule(moves=MOVES, which=ANY, steps=st.integers(1, 20))
+    def rest_anywhere(self, moves: Moves, which: int, steps: int) -> None:
+        """A process makes some steps while nothing else moves."""
+        self.go_on(moves)
+        for _ in range(steps):
+            for process in list(self.world.processes.values())[which : which + 1]:
+                self.world.step(process)
+                self.world.check()
+
+    # --- clients and the broker ------------------------------------------------------------------------------------------
+
+    @rule(moves=MOVES, which=ANY, how=st.sampled_from(["cancel", "cancel", "vanish"]))
+    def leave(self, moves: Moves, which: int, how: str) -> None:
+        """A client takes a request back, or goes away, which the broker learns when it answers."""
+        self.go_on(moves)
+        client = self.world.clients[which % CLIENTS]
+        if how == "vanish":
+            self.world.vanished.add(client)
+        elif client.in_flight:
+            self.world.cancel(which % CLIENTS, one_of(list(client.in_flight), which))
+
+    @rule(moves=MOVES, passed_ns=st.sampled_from([0, 0, 1, 5, 1_000]))
+    def tick(self, moves: Moves, passed_ns: int) -> None:
+        """Time passes; the broker takes what came back, and looks for what is late and what is lost."""
+        self.go_on(moves)
+        self.world.expire(passed_ns)
+        self.world.tick()
 
     # --- deaths ----------------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.world.processes)
-    @rule(which=ANY)
-    def kill(self, which: int) -> None:
-        """A process dies where it stands."""
-        self.world.kill(one_of(list(self.world.processes.values()), which))
+    @rule(moves=MOVES, which=ANY, loses=st.booleans(), is_reaped=st.booleans())
+    def kill(self, moves: Moves, which: int, loses: bool, is_reaped: bool) -> None:
+        """A process dies where it stands; what it had sent and has not arrived is lost or not."""
+        self.go_on(moves)
+        if self.world.processes:
+            self._kill(one_of(list(self.world.processes.values()), which), loses=loses, is_reaped=is_reaped)
 
-    @precondition(lambda self: self.world.dead)
-    @rule(which=ANY)
-    def reap(self, which: int) -> None:
-        """A dead process is waited for."""
-        self.world.reap(one_of(list(self.world.dead.values()), which))
+    @rule(moves=MOVES, which=ANY, loses=st.booleans())
+    def kill_a_sender(self, moves: Moves, which: int, loses: bool) -> None:
+        """One that has named the next holder of a slot dies, before it sends or after."""
+        self.go_on(moves)
+        if self.world.senders():
+            self._kill(one_of(self.world.senders(), which), loses=loses, is_reaped=True)
 
-    @rule()
-    def start(self) -> None:
-        """What is missing is started and shown."""
-        self.world.start_missing()
+    def _kill(self, process: StageProcess, *, loses: bool, is_reaped: bool) -> None:
+        self.world.kill(process)
+        if loses:
+            self.world.messages = [message for message in self.world.messages if message.sender != process.me]
+        if is_reaped:
+            self.world.reap(process)
 
-    @rule()
-    def give_up_lane(self) -> None:
-        """The lane cannot start, until a process of it does."""
-        if not self.world.lane.replicas[0]:
+    @rule(moves=MOVES, which=ANY, gives_up=st.sampled_from([False, False, False, True]))
+    def restart(self, moves: Moves, which: int, gives_up: bool) -> None:
+        """A dead process is waited for, what is missing is started and shown; before that, the lane may be given up."""
+        self.go_on(moves)
+        if self.world.dead:
+            self.world.reap(one_of(list(self.world.dead.values()), which))
+        if gives_up and not all(self.world.lane.replicas):
             self.world.give_up_lane()
+        self.world.start_missing()
 
     # --- what always holds, and what holds at the end --------------------------------------------------------------------
 
@@ -154,10 +171,10 @@ class Slots(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        if self.ending == "k":
+        if self.ending == "kill":
             for process in list(world.processes.values()):
                 world.kill(process)
-        if self.ending == "s":
+        if self.ending == "stop":
             world.stop()
         for _ in range(PATIENCE_ROUNDS):
             if world.lane.slots.free_count == world.slots and not world.core.in_flight:
@@ -166,7 +183,7 @@ class Slots(RuleBasedStateMachine):
         assert world.lane.slots.free_count == world.slots, "a slot is stuck"
         assert all(world.finals[request.ticket] == 1 for request in world.admitted)
         assert world.core.ledger.snapshot(0)["balanced"]
-        self._let_all_go_on(40)
+        self._let_all_go_on(60)
         assert not world.arena.held[[number & 0xFF for number in world.processes]].any()
 
     def _round(self) -> None:
@@ -174,7 +191,7 @@ class Slots(RuleBasedStateMachine):
         for process in list(self.world.dead.values()):
             self.world.reap(process)
         self.world.start_missing()
-        self.deliver_all()
+        self._deliver_all()
         self._let_all_go_on(20)
         self.world.tick()
         self.world.dispatch(0)
@@ -183,7 +200,9 @@ class Slots(RuleBasedStateMachine):
     def _let_all_go_on(self, steps: int) -> None:
         for process in list(self.world.processes.values()):
             for _ in range(steps):
-                self._step(process)
+                if process.me in self.world.processes:
+                    self.world.step(process)
+                    self.world.check()
 
 
 TestSlots = Slots.TestCase

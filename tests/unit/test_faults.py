@@ -43,12 +43,13 @@ def test_it_strikes_at_each_nth_pass_of_its_point(struck: list[str]) -> None:
 def test_it_strikes_at_intervals(struck: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first counts from the first pass, the next from the one before."""
     now_ns = 5_000_000
-    monkeypatch.setattr(faults.time, "monotonic_ns", lambda: now_ns)
+    monkeypatch.setattr("stages.faults.time.monotonic_ns", lambda: now_ns)
     hit = fault_hook("ticks.0", {"SLOTLINE_FAULT": "after_send:stall:3ms"})
     assert hit is not None
 
     found = []
-    for now_ns in (5_000_000, 7_999_999, 9_000_000, 9_000_000, 11_999_999, 12_000_000):
+    for at_ns in (5_000_000, 7_999_999, 9_000_000, 9_000_000, 11_999_999, 12_000_000):
+        now_ns = at_ns
         hit("after_send")
         found.append(len(struck))
     assert found == [0, 0, 1, 1, 1, 2]

@@ -1,0 +1,163 @@
+// The calls of one client: which are in flight, and how each ended. Pure: no socket; times come in.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "reply_reader.hpp"
+#include "request_writer.hpp"
+
+namespace slotline::detail {
+
+using Clock = std::chrono::steady_clock;
+
+// One call. `error` or, of an inference, `result` is set when it has ended.
+struct Call {
+  std::uint64_t id = 0;
+  std::string model;
+  Clock::time_point deadline;
+  Kind answer = Kind::InferReply;  // the kind of reply that is a result
+  bool has_ended = false;
+  std::exception_ptr error;
+  std::optional<Result> result;
+
+  template <class Exception>
+  void fail(Exception exception) {
+    error = std::make_exception_ptr(std::move(exception));
+    has_ended = true;
+  }
+};
+
+using CallPointer = std::shared_ptr<Call>;
+
+class Calls {
+ public:
+  std::size_t in_flight() const { return calls_.size(); }
+  std::uint64_t next_id() const { return last_id_ + 1; }
+  std::uint64_t epoch() const { return epoch_; }
+  const ServerLimits& limits() const { return limits_; }
+
+  // Start a call with next_id().
+  CallPointer start(const std::string& model, Clock::time_point deadline, Kind answer) {
+    auto call = std::make_shared<Call>();
+    call->id = ++last_id_;
+    call->model = model;
+    call->deadline = deadline;
+    call->answer = answer;
+    calls_.emplace(call->id, call);
+    return call;
+  }
+
+  // End the calls that one message answers; throws BadReply when it is not known which call that was.
+  void receive(Parts& parts) {
+    std::vector<Frame> frames;
+    for (zmq::message_t& part : parts) frames.emplace_back(std::move(part));
+    const Message* message = verified(frames[0].bytes());
+    if (message == nullptr) return end_unreadable(frames[0].bytes());
+    if ((message->route()->flags() & static_cast<std::uint16_t>(Flag::Packed)) == 0) return take(*message, std::move(frames));
+    for (Frame& frame : frames) {
+      message = verified(frame.bytes());
+      if (message == nullptr) {
+        end_unreadable(frame.bytes());
+        continue;
+      }
+      std::vector<Frame> alone;
+      alone.push_back(std::move(frame));
+      take(*message, std::move(alone));
+    }
+  }
+
+  // End every call whose deadline has passed.
+  void expire(Clock::time_point now) {
+    std::vector<CallPointer> late;
+    for (const auto& [id, call] : calls_) {
+      if (call->deadline <= now) late.push_back(call);
+    }
+    for (const CallPointer& call : late) expire_one(*call);
+  }
+
+  // End a call whose deadline has passed; its reply, should it still come, is ignored.
+  void expire_one(Call& call) {
+    if (calls_.erase(call.id) > 0) {
+      call.fail(DeadlineExceeded({Code::DeadlineExceeded, call.model + ": no answer within the call's budget", "", 0, ""}));
+    }
+  }
+
+  // End every call in flight with what `outcome` makes of its model's name.
+  template <class Outcome>
+  void end_all(Outcome outcome) {
+    auto calls = std::exchange(calls_, {});
+    for (const auto& [id, call] : calls) call->fail(outcome(call->model));
+  }
+
+ private:
+  CallPointer extract(std::uint64_t id) {
+    const auto found = calls_.find(id);
+    if (found == calls_.end()) return nullptr;
+    CallPointer call = std::move(found->second);
+    calls_.erase(found);
+    return call;
+  }
+
+  void end_unreadable(Bytes header) {
+    const auto id = id_if_readable(header);
+    const CallPointer call = id.has_value() ? extract(*id) : nullptr;
+    if (call == nullptr) throw BadReply("the server sent what is no valid message");
+    call->fail(BadReply(call->model + ": not a valid reply"));
+  }
+
+  // End the call that one verified header answers; a late reply has none.
+  void take(const Message& message, std::vector<Frame> frames) {
+    const CallPointer call = extract(message.route()->request_id());
+    if (call == nullptr) return;
+    try {
+      end(*call, message, std::move(frames));
+    } catch (const BadReply& error) {
+      call->fail(BadReply(call->model + ": " + error.what()));
+    }
+    call->has_ended = true;
+  }
+
+  void end(Call& call, const Message& message, std::vector<Frame> frames) {
+    const Route& route = *message.route();
+    if (route.payload_frames() != frames.size() - 1) throw BadReply("not a valid reply: payload_frames is not the number of frames");
+    if (route.kind() == Kind::Error && message.body_as_Failure() != nullptr) {
+      call.error = error_of(reason(*message.body_as_Failure()));
+    } else if (route.kind() != call.answer) {
+      throw BadReply(std::string("not a valid reply: a message of kind ") + std::to_string(static_cast<int>(route.kind())));
+    } else if (call.answer == Kind::Welcome) {
+      welcome(message.body_as_WelcomeBody());
+    } else {
+      call.result = ReplyReader::read(std::move(frames));
+    }
+  }
+
+  static Reason reason(const Failure& failure) {
+    const auto text = [](const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); };
+    return {known_code(static_cast<std::uint16_t>(failure.code())), text(failure.message()), text(failure.field()),
+            failure.retry_after_us(), text(failure.stage())};
+  }
+
+  void welcome(const WelcomeBody* welcome) {
+    if (welcome == nullptr) throw BadReply("not a valid reply: no WelcomeBody");
+    epoch_ = welcome->epoch();
+    limits_ = {};
+    if (const Limits* limits = welcome->limits()) {
+      limits_ = {limits->max_header(), limits->max_payload(), limits->max_frames(), limits->max_in_flight(), limits->max_budget_us()};
+    }
+  }
+
+  std::uint64_t last_id_ = 0;
+  std::uint64_t epoch_ = 0;
+  ServerLimits limits_;
+  std::unordered_map<std::uint64_t, CallPointer> calls_;
+};
+
+}  // namespace slotline::detail

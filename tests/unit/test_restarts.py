@@ -1,0 +1,65 @@
+"""When a process that died is started again."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.restarts import BACK_OFF_NS, CRASH_LOOP_NS, SERVED_NS, Restart, Restarts
+
+MS = 1_000_000
+NEVER_READY = None
+
+
+def test_each_quick_death_makes_it_more_patient() -> None:
+    """At once, then 0.1, 0.4 and 1.6 s after the death."""
+    restarts = Restarts()
+
+    waits = [restarts.died(at, NEVER_READY).at_ns - at for at in (0, 100 * MS, 300 * MS, 900 * MS)]
+
+    assert waits == [0, 100 * MS, 400 * MS, 1600 * MS]
+
+
+def test_the_fifth_quick_death_in_half_a_minute_is_a_crash_loop() -> None:
+    """It is tried again after half a minute."""
+    restarts = Restarts()
+    for at in range(4):
+        assert not restarts.died(at, NEVER_READY).is_crash_loop
+
+    assert restarts.died(4, NEVER_READY) == Restart(4 + CRASH_LOOP_NS, True)
+
+
+def test_quick_deaths_of_long_ago_do_not_count() -> None:
+    """Five deaths, but never five within half a minute."""
+    restarts = Restarts()
+
+    assert not any(restarts.died(at * CRASH_LOOP_NS // 3, NEVER_READY).is_crash_loop for at in range(12))
+
+
+def test_a_process_that_served_begins_anew() -> None:
+    """Kills from outside are no crash loop, however many."""
+    restarts = Restarts()
+    for at in range(4):
+        restarts.died(at, NEVER_READY)
+    ready_ns = 5 * MS
+
+    for _ in range(20):
+        died_ns = ready_ns + SERVED_NS
+        assert restarts.died(died_ns, ready_ns) == Restart(died_ns, False)
+        ready_ns = died_ns + MS
+
+
+def test_a_process_that_was_ready_for_a_moment_did_not_serve() -> None:
+    """It counts as a quick death."""
+    restarts = Restarts()
+    restarts.died(0, NEVER_READY)
+
+    assert restarts.died(SERVED_NS + 1, 2) == Restart(SERVED_NS + 1 + BACK_OFF_NS[1], False)
+
+
+@pytest.mark.parametrize("deaths", [6, 9])
+def test_a_crash_loop_goes_on_until_it_serves(deaths: int) -> None:
+    """Each further try that fails within the half minute is one of five again."""
+    restarts = Restarts()
+    found = [restarts.died(at, NEVER_READY).is_crash_loop for at in range(deaths)]
+
+    assert found == [False] * 4 + [True] * (deaths - 4)
