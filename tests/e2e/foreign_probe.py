@@ -1,4 +1,4 @@
-"""What the tests of clients in other languages share: the probe, a program that does as it is told, and what is needed to run one.
+"""What the tests of clients in other languages share: the probe, a program that does as it is told, and what it is told.
 
 The probe's commands are described in ``clients/cpp/test/slotline_probe.cpp``.
 """
@@ -74,7 +74,7 @@ class Probe:
         assert readable, "the probe hangs"
         line = self._process.stdout.readline()
         assert line, "the probe died"
-        reply: Reply = json.loads(line)
+        reply: Reply = json.loads(line.decode(errors="replace"))
         return reply
 
     def ask(self, *words: object) -> Reply:

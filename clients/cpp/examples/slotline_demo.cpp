@@ -1,9 +1,10 @@
-// The demo's two jobs by the C++ client: judge the photos of a directory, and score a file of ticks one at a time and many at once.
+// The demo's two jobs by the C++ client: judge the photos of a directory, and score a file of ticks one at a time and many at
+// once.
 //
 //   slotline_demo ENDPOINT PARTS_DIR TICKS_FILE [ROWS_FILE]
 //
-// TICKS_FILE holds rows of 67 float32. Prints one JSON object; outputs are hex of their bytes, so that two clients can be compared.
-// ROWS_FILE gets one line of hex per tick: first those sent one at a time, then the same ticks packed.
+// TICKS_FILE holds rows of 67 float32. Prints one JSON object; outputs are hex of their bytes, so that two clients can be
+// compared. ROWS_FILE gets one line of hex per tick: first those sent one at a time, then the same ticks packed.
 
 #include <algorithm>
 #include <chrono>
@@ -13,11 +14,10 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <slotline/slotline.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <slotline/slotline.hpp>
 
 namespace {
 
@@ -109,11 +109,13 @@ std::string stream_ticks(slotline::Client& client, const std::vector<std::uint8_
     }
   }
   std::sort(waits_us.begin(), waits_us.end());
-  const auto percentile = [&](std::size_t percent) { return waits_us.empty() ? 0 : waits_us[(waits_us.size() - 1) * percent / 100]; };
+  const auto percentile = [&](std::size_t percent) {
+    return waits_us.empty() ? 0 : waits_us[(waits_us.size() - 1) * percent / 100];
+  };
   std::ostringstream json;
-  json << "{\"count\": " << requests.size() << ", \"digest\": \"" << digest(alone) << "\", \"packed_digest\": \"" << digest(packed)
-       << "\", \"p50_us\": " << percentile(50) << ", \"p99_us\": " << percentile(99) << ", \"packed_per_s\": "
-       << static_cast<long>(static_cast<double>(requests.size()) / seconds) << "}";
+  json << "{\"count\": " << requests.size() << ", \"digest\": \"" << digest(alone) << "\", \"packed_digest\": \""
+       << digest(packed) << "\", \"p50_us\": " << percentile(50) << ", \"p99_us\": " << percentile(99)
+       << ", \"packed_per_s\": " << static_cast<long>(static_cast<double>(requests.size()) / seconds) << "}";
   return json.str();
 }
 

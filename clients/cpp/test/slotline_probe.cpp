@@ -1,5 +1,5 @@
-// A client under orders, for tests: one command a line on stdin, one JSON object a line on stdout. The Node client's probe takes the
-// same commands.
+// A client under orders, for tests: one command a line on stdin, one JSON object a line on stdout. The Node client's probe takes
+// the same commands.
 //
 //   connect ENDPOINT TIMEOUT_MS
 //   infer MODEL OPTIONS TENSOR...         one call, waited for
@@ -16,11 +16,10 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <slotline/slotline.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <slotline/slotline.hpp>
 
 namespace {
 
@@ -36,7 +35,8 @@ std::string hex(const std::uint8_t* bytes, std::size_t size) {
 
 std::vector<std::uint8_t> unhex(const std::string& text) {
   std::vector<std::uint8_t> bytes;
-  for (std::size_t at = 0; at + 1 < text.size(); at += 2) bytes.push_back(static_cast<std::uint8_t>(std::stoi(text.substr(at, 2), nullptr, 16)));
+  for (std::size_t at = 0; at + 1 < text.size(); at += 2)
+    bytes.push_back(static_cast<std::uint8_t>(std::stoi(text.substr(at, 2), nullptr, 16)));
   return bytes;
 }
 
@@ -113,14 +113,16 @@ Request request_of(std::istringstream& words) {
 std::string json_of(const slotline::Result& result) {
   std::string json;
   for (const slotline::Output& output : result.outputs()) {
-    json += (json.empty() ? "" : ", ") + quoted(std::string(output.name)) + ": {\"dtype\": " + quoted(slotline::EnumNameDType(output.dtype));
+    json += (json.empty() ? "" : ", ") + quoted(std::string(output.name)) +
+            ": {\"dtype\": " + quoted(slotline::EnumNameDType(output.dtype));
     std::string shape;
     for (const std::int64_t dim : output.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(dim);
     json += ", \"shape\": [" + shape + "], \"hex\": " + quoted(hex(output.bytes.data(), output.bytes.size()));
     if (output.dtype == slotline::DType::BYTES) {
       std::string elements;
       for (const std::string_view element : output.elements()) {
-        elements += (elements.empty() ? "" : ", ") + quoted(hex(reinterpret_cast<const std::uint8_t*>(element.data()), element.size()));
+        elements +=
+            (elements.empty() ? "" : ", ") + quoted(hex(reinterpret_cast<const std::uint8_t*>(element.data()), element.size()));
       }
       json += ", \"elements\": [" + elements + "]";
     }
@@ -185,7 +187,8 @@ class Probe {
     words >> number;
     const Request request = request_of(words);
     if (command == "many") return count(client_->infer_many(request.model, std::vector(number, request.inputs), request.options));
-    for (std::size_t index = 0; index < number; ++index) begun_.push_back(client_->submit(request.model, request.inputs, request.options));
+    for (std::size_t index = 0; index < number; ++index)
+      begun_.push_back(client_->submit(request.model, request.inputs, request.options));
     return "{\"begun\": " + std::to_string(begun_.size()) + "}";
   }
 
@@ -202,7 +205,8 @@ class Probe {
   std::string infer(const Request& request) {
     if (request.on_failure.empty()) return json_of(client_->infer(request.model, request.inputs, request.options));
     const auto read = [](const slotline::Result& result) { return std::string(result["verdict"].elements().at(0)); };
-    return "{\"value\": " + quoted(client_->infer_or(request.on_failure, request.model, request.inputs, read, request.options)) + "}";
+    return "{\"value\": " + quoted(client_->infer_or(request.on_failure, request.model, request.inputs, read, request.options)) +
+           "}";
   }
 
   std::unique_ptr<slotline::Client> client_;

@@ -1,9 +1,10 @@
-// The demo's two jobs by the Node client: judge the photos of a directory, and score a file of ticks one at a time and many at once.
+// The demo's two jobs by the Node client: judge the photos of a directory, and score a file of ticks one at a time and many at
+// once.
 //
 //   node demo.mjs ENDPOINT PARTS_DIR TICKS_FILE [ROWS_FILE]
 //
-// TICKS_FILE holds rows of 67 float32. Prints one JSON object; outputs are hex of their bytes, so that two clients can be compared.
-// ROWS_FILE gets one line of hex per tick: first those sent one at a time, then the same ticks packed.
+// TICKS_FILE holds rows of 67 float32. Prints one JSON object; outputs are hex of their bytes, so that two clients can be
+// compared. ROWS_FILE gets one line of hex per tick: first those sent one at a time, then the same ticks packed.
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,7 +18,10 @@ const hex = (bytes) => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLen
 
 /** Return the outputs of one reply as hex, in the order of their names. */
 function hexOf({ outputs }) {
-  return Object.keys(outputs).sort().map((name) => hex(outputs[name].bytes)).join('');
+  return Object.keys(outputs)
+    .sort()
+    .map((name) => hex(outputs[name].bytes))
+    .join('');
 }
 
 /** FNV-1a, 64 bits: enough to see that two runs gave the same, and the same few lines in every language. */
@@ -30,7 +34,9 @@ function digest(lines) {
 }
 
 async function judgeParts(client, directory) {
-  const files = readdirSync(directory).filter((name) => name.endsWith('.png')).sort();
+  const files = readdirSync(directory)
+    .filter((name) => name.endsWith('.png'))
+    .sort();
   const results = await client.inferMany(
     'qc',
     files.map((file) => ({ image: encoded(readFileSync(join(directory, file)), 'image/png') })),

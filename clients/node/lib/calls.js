@@ -20,11 +20,12 @@ export class Calls {
     return this.#lastId + 1;
   }
 
-  /** Start a call with nextId, and return it: {id, isEnded, promise}. *lastsMs*: until its deadline. *answer*: the kind of its result. */
+  /** Start a call with nextId and return it. *lastsMs*: until its deadline. *answer*: the kind of reply that is its result. */
   start(model, lastsMs, answer = Kind.InferReply) {
     const call = { id: ++this.#lastId, model, answer, isEnded: false };
     call.promise = new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
-    const expire = () => this.#fail(call, new DeadlineExceeded(Code.DeadlineExceeded, `${model}: no answer within the call's budget`));
+    const expire = () =>
+      this.#fail(call, new DeadlineExceeded(Code.DeadlineExceeded, `${model}: no answer within the call's budget`));
     call.timer = setTimeout(expire, Math.min(Math.max(1, lastsMs), MAX_TIMER_MS));
     this.#calls.set(call.id, call);
     return call;
@@ -97,7 +98,8 @@ export class Calls {
 
 function answerOf(message, frames, call) {
   const route = message.route();
-  if (route.payloadFrames() !== frames.length) throw new BadReply('not a valid reply: payload_frames is not the number of frames');
+  if (route.payloadFrames() !== frames.length)
+    throw new BadReply('not a valid reply: payload_frames is not the number of frames');
   if (route.kind() === Kind.Error) return readFailure(message);
   if (route.kind() !== call.answer) throw new BadReply(`not a valid reply: a message of kind ${route.kind()}`);
   return call.answer === Kind.Welcome ? readWelcome(message) : readResult(message, frames);

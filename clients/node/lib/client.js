@@ -1,7 +1,7 @@
 // The client: promises over one DEALER socket. Any number of calls may be in flight.
 //
-// Nothing is sent twice: when the connection or the server's life ends, every call in flight rejects with ConnectionLost, and the caller
-// decides; the next call connects again, by a new socket.
+// Nothing is sent twice: when the connection or the server's life ends, every call in flight rejects with ConnectionLost, and the
+// caller decides; the next call connects again, by a new socket.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -27,7 +27,8 @@ export class Client {
   #epoch = 0n;
 
   constructor(endpoint, timeoutMs) {
-    if (!(timeoutMs > 0 && timeoutMs < 1e9)) throw new RangeError(`timeoutMs: expected more than 0 and less than 1e9, got ${timeoutMs}`);
+    if (!(timeoutMs > 0 && timeoutMs < 1e9))
+      throw new RangeError(`timeoutMs: expected more than 0 and less than 1e9, got ${timeoutMs}`);
     this.#endpoint = endpoint;
     this.#timeoutMs = timeoutMs;
   }
@@ -35,8 +36,8 @@ export class Client {
   /**
    * Return a connected client.
    *
-   * timeoutMs is how long connecting, and a call that names no budget, may take. Rejects with ServerUnreachable when nobody answers in
-   * time, RequestRefused when the server does not take this client.
+   * timeoutMs is how long connecting, and a call that names no budget, may take. Rejects with ServerUnreachable when nobody answers
+   * in time, RequestRefused when the server does not take this client.
    */
   static async connect(endpoint, { timeoutMs = 5_000 } = {}) {
     const client = new Client(endpoint, timeoutMs);
@@ -61,8 +62,8 @@ export class Client {
    * Send one request and return its result.
    *
    * Rejects with RequestRefused (Busy), RequestFailed, DeadlineExceeded, ConnectionLost, BadReply or ServerUnreachable. With
-   * options.onFailure it never rejects: it returns that value instead, within the budget, whatever goes wrong; options.read, when given,
-   * makes the value of a result, and what it throws counts as a failure.
+   * options.onFailure it never rejects: it returns that value instead, within the budget, whatever goes wrong; options.read, when
+   * given, makes the value of a result, and what it throws counts as a failure.
    */
   async infer(model, inputs, options = {}) {
     const { onFailure, read = (result) => result, ...others } = options;
@@ -79,8 +80,8 @@ export class Client {
   /**
    * Send many requests, small ones packed up to 64 to a message, and return their results in order.
    *
-   * At most 256 of them, or 16 MiB, are in flight at once, so that a lane's default backlog takes them. All are finished; then the first
-   * error is thrown, or with options.returnErrors each stands in its result's place.
+   * At most 256 of them, or 16 MiB, are in flight at once, so that a lane's default backlog takes them. All are finished; then the
+   * first error is thrown, or with options.returnErrors each stands in its result's place.
    */
   async inferMany(model, requests, { returnErrors = false, ...options } = {}) {
     const many = new Many({

@@ -41,7 +41,9 @@ export class Connection {
       this.#socket.connect(endpoint);
     } catch (error) {
       this.close(0);
-      throw new ServerUnreachable(`${endpoint}: cannot be connected to (${error.message}); expected ipc://PATH or tcp://HOST:PORT`);
+      throw new ServerUnreachable(
+        `${endpoint}: cannot be connected to (${error.message}); expected ipc://PATH or tcp://HOST:PORT`,
+      );
     }
     this.#receive();
   }

@@ -13,8 +13,8 @@ export class SlotlineError extends Error {
 export class ServerUnreachable extends SlotlineError {}
 
 /**
- * The connection, or that life of the server, ended with the call in flight: it may have run or not. Sending an idempotent request
- * again is safe; the next call opens a new connection.
+ * The connection, or that life of the server, ended with the call in flight: it may have run or not. Sending an idempotent
+ * request again is safe; the next call opens a new connection.
  */
 export class ConnectionLost extends SlotlineError {}
 
@@ -24,8 +24,8 @@ export class BadReply extends SlotlineError {}
 /**
  * One call got no result.
  *
- * code: a stable number whose hundred says whose fault it is, codeName its name; field: the tensor, parameter or header field at fault;
- * retryAfterUs: when to try again, 0 unless the code is 2xx; stage: where it happened.
+ * code: a stable number whose hundred says whose fault it is, codeName its name; field: the tensor, parameter or header field at
+ * fault; retryAfterUs: when to try again, 0 unless the code is 2xx; stage: where it happened.
  */
 export class CallError extends SlotlineError {
   constructor(code, reason, { field = '', retryAfterUs = 0, stage = '' } = {}) {

@@ -1,6 +1,6 @@
 /** Fixed-size datatypes of the Open Inference Protocol. */
 export type FixedType =
-  | 'BOOL' | 'UINT8' | 'UINT16' | 'UINT32' | 'UINT64' | 'INT8' | 'INT16' | 'INT32' | 'INT64' | 'FP16' | 'FP32' | 'FP64' | 'BF16';
+  'BOOL' | 'UINT8' | 'UINT16' | 'UINT32' | 'UINT64' | 'INT8' | 'INT16' | 'INT32' | 'INT64' | 'FP16' | 'FP32' | 'FP64' | 'BF16';
 
 /** One input of a request; made by tensor(), strings() or encoded(). */
 export interface Input {
@@ -16,8 +16,17 @@ export interface Output {
   readonly shape: number[];
   readonly bytes: Uint8Array;
   readonly data:
-    | Uint8Array | Uint16Array | Uint32Array | BigUint64Array | Int8Array | Int16Array | Int32Array | BigInt64Array
-    | Float32Array | Float64Array | Buffer[];
+    | Uint8Array
+    | Uint16Array
+    | Uint32Array
+    | BigUint64Array
+    | Int8Array
+    | Int16Array
+    | Int32Array
+    | BigInt64Array
+    | Float32Array
+    | Float64Array
+    | Buffer[];
 }
 
 export type ParamValue = boolean | number | bigint | string;
@@ -71,13 +80,17 @@ export class Client {
   infer<Value>(model: string, inputs: Record<string, Input>, options: Options & FailSafe<Value>): Promise<Value>;
   inferMany(model: string, requests: Record<string, Input>[], options?: Options): Promise<Result[]>;
   inferMany(
-    model: string, requests: Record<string, Input>[], options: Options & { returnErrors: true },
+    model: string,
+    requests: Record<string, Input>[],
+    options: Options & { returnErrors: true },
   ): Promise<(Result | SlotlineError)[]>;
   close(): void;
 }
 
 export function tensor(
-  dtype: FixedType, shape: readonly number[], values: ArrayBufferView | readonly number[] | readonly bigint[],
+  dtype: FixedType,
+  shape: readonly number[],
+  values: ArrayBufferView | readonly number[] | readonly bigint[],
 ): Input;
 export function strings(shape: readonly number[], elements: readonly (string | Uint8Array)[]): Input;
 export function encoded(content: Uint8Array, contentType?: string): Input;

@@ -67,6 +67,10 @@ export class Many {
     const pack = this.#pack.filter(({ call }) => !call.isEnded);
     this.#pack = [];
     this.#packBytes = 0;
-    if (pack.length > 0) this.#send(pack.map(({ call }) => call), pack.map(({ header }) => header));
+    if (pack.length > 0)
+      this.#send(
+        pack.map(({ call }) => call),
+        pack.map(({ header }) => header),
+      );
   }
 }

@@ -30,7 +30,15 @@ const requiredString = { ...string, required: true };
 // The fields of each table by their ids.
 const LEASE_REF = [4, 4, 4, 8].map(inPlace);
 const TENSOR = [
-  requiredString, inPlace(1), inPlace(1), vectorOf(8), inPlace(2), inPlace(8), vectorOf(1), tableOf(LEASE_REF), string,
+  requiredString,
+  inPlace(1),
+  inPlace(1),
+  vectorOf(8),
+  inPlace(2),
+  inPlace(8),
+  vectorOf(1),
+  tableOf(LEASE_REF),
+  string,
 ];
 const PARAM = [requiredString, inPlace(1), inPlace(8), inPlace(8), string];
 const INFER_OUT = [string, string, tablesOf(TENSOR), tablesOf(PARAM), vectorOf(STAGE_TIME_BYTES), inPlace(1), inPlace(4)];
@@ -53,7 +61,7 @@ export function verify(header) {
   walk.table(walk.target(places[BODY_ID]), fields);
 }
 
-/** Return the request id of a header that need not be sound elsewhere, so that its call can be told; undefined when unreadable. */
+/** Return the request id of a header that need not be sound elsewhere, so that its call can be told; undefined if unreadable. */
 export function idIfReadable(header) {
   try {
     checkFrame(header);
@@ -134,4 +142,3 @@ class Walk {
     ensure(this.workLeft >= 0, 'too many shared parts');
   }
 }
-

@@ -3,7 +3,21 @@
 import { Builder } from 'flatbuffers';
 
 import { RequestRefused } from './errors.js';
-import { Body, Code, Flag, HelloBody, Infer, Kind, Message, Param, ParamType, Place, RequestedOutput, Route, Tensor } from './fb/slotline.js';
+import {
+  Body,
+  Code,
+  Flag,
+  HelloBody,
+  Infer,
+  Kind,
+  Message,
+  Param,
+  ParamType,
+  Place,
+  RequestedOutput,
+  Route,
+  Tensor,
+} from './fb/slotline.js';
 import { BY_REFERENCE_BYTES, MAX_HEADER_BYTES, MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES } from './limits.js';
 import { dtypeNumber } from './tensors.js';
 
@@ -22,7 +36,7 @@ export function writeHello(id) {
 /**
  * Return one request as {parts, bytes}: the header and its payload frames, and the sum of their bytes.
  *
- * @param request - {id, model, inputs, options, budgetUs, mayPack}; mayPack marks a header without frames as part of a Packed message
+ * @param request - {id, model, inputs, options, budgetUs, mayPack}; mayPack marks a header without frames as one of a Packed message
  * @param limits - the server's; see readWelcome
  */
 export function writeRequest({ id, model, inputs, options, budgetUs, mayPack }, limits) {
@@ -57,13 +71,16 @@ export function writeRequest({ id, model, inputs, options, budgetUs, mayPack }, 
 
 function checkLimit(field, got, limit, unit) {
   if (limit === 0 || got <= limit) return;
-  throw new RequestRefused(Code.TooLarge, `${field}: expected at most ${limit} ${unit} (the server's limit), got ${got}`, { field });
+  throw new RequestRefused(Code.TooLarge, `${field}: expected at most ${limit} ${unit} (the server's limit), got ${got}`, {
+    field,
+  });
 }
 
 /** Return a u64 as a bigint; throws RequestRefused. */
 export function unsigned(value, field) {
   const number = typeof value === 'bigint' ? value : Number.isSafeInteger(value) ? BigInt(value) : -1n;
-  if (number < 0n || number > MAX_U64) throw new RequestRefused(Code.BadParam, `${field}: expected a u64, got ${value}`, { field });
+  if (number < 0n || number > MAX_U64)
+    throw new RequestRefused(Code.BadParam, `${field}: expected a u64, got ${value}`, { field });
   return number;
 }
 
@@ -138,9 +155,17 @@ function writeParam(builder, name, value) {
 }
 
 /** Return the header of a message as bytes of its own. */
-function finish(builder, bodyType, bodyAt, { id, kind, flags = 0, budgetUs = 0, bornUs = 0n, key = 0n, frames = 0, priority = 0 }) {
+function finish(
+  builder,
+  bodyType,
+  bodyAt,
+  { id, kind, flags = 0, budgetUs = 0, bornUs = 0n, key = 0n, frames = 0, priority = 0 },
+) {
   Message.startMessage(builder);
-  Message.addRoute(builder, Route.createRoute(builder, BigInt(id), BigInt(budgetUs), bornUs, key, 0, 0, flags, frames, 0, kind, priority, 0n));
+  Message.addRoute(
+    builder,
+    Route.createRoute(builder, BigInt(id), BigInt(budgetUs), bornUs, key, 0, 0, flags, frames, 0, kind, priority, 0n),
+  );
   Message.addBodyType(builder, bodyType);
   Message.addBody(builder, bodyAt);
   Message.finishMessageBuffer(builder, Message.endMessage(builder));

@@ -14,7 +14,8 @@ let begun = [];
 function inputOf(text) {
   const [name, dtype, dims, content = ''] = text.split(':');
   const shape = dims === '-' ? [] : dims.split('x').map(Number);
-  if (dtype === 'BYTES') return [name, strings(shape, content === '' ? [] : content.split(',').map((part) => Buffer.from(part, 'hex')))];
+  if (dtype === 'BYTES')
+    return [name, strings(shape, content === '' ? [] : content.split(',').map((part) => Buffer.from(part, 'hex')))];
   const bytes = content.startsWith('@') ? readFileSync(content.slice(1)) : Buffer.from(content, 'hex');
   return [name, dtype === 'ENCODED' ? encoded(bytes) : tensor(dtype, shape, bytes)];
 }
@@ -27,7 +28,8 @@ function optionsOf(text) {
     else if (name === 'finite') options.finite = true;
     else if (name === 'copy') options.copy = value !== '0';
     else if (name === 'output') (options.outputs ??= []).push(value);
-    else if (name === 'on_failure') Object.assign(options, { onFailure: value, read: ({ outputs }) => outputs.verdict.data[0].toString() });
+    else if (name === 'on_failure')
+      Object.assign(options, { onFailure: value, read: ({ outputs }) => outputs.verdict.data[0].toString() });
     else throw new Error(`no option ${name}`);
   }
   return options;
@@ -49,7 +51,8 @@ function jsonOf({ outputs }) {
 
 function jsonOfError(error) {
   const json = { ok: false, error: error.name, message: error.message };
-  if (error instanceof CallError) Object.assign(json, { code: error.code, field: error.field, retry_after_us: error.retryAfterUs });
+  if (error instanceof CallError)
+    Object.assign(json, { code: error.code, field: error.field, retry_after_us: error.retryAfterUs });
   return json;
 }
 

@@ -127,7 +127,8 @@ class Calls {
 
   void end(Call& call, const Message& message, std::vector<Frame> frames) {
     const Route& route = *message.route();
-    if (route.payload_frames() != frames.size() - 1) throw BadReply("not a valid reply: payload_frames is not the number of frames");
+    if (route.payload_frames() != frames.size() - 1)
+      throw BadReply("not a valid reply: payload_frames is not the number of frames");
     if (route.kind() == Kind::Error && message.body_as_Failure() != nullptr) {
       call.error = error_of(reason(*message.body_as_Failure()));
     } else if (route.kind() != call.answer) {
@@ -150,7 +151,8 @@ class Calls {
     epoch_ = welcome->epoch();
     limits_ = {};
     if (const Limits* limits = welcome->limits()) {
-      limits_ = {limits->max_header(), limits->max_payload(), limits->max_frames(), limits->max_in_flight(), limits->max_budget_us()};
+      limits_ = {limits->max_header(), limits->max_payload(), limits->max_frames(), limits->max_in_flight(),
+                 limits->max_budget_us()};
     }
   }
 

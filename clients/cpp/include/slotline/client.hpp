@@ -1,8 +1,8 @@
 // The blocking client: tensors in, tensors out, over one DEALER socket. Many calls may be in flight.
 //
-// A Client belongs to the thread that made it, which also takes replies in: they are handled whenever a call is waited for or made.
-// Nothing is sent twice: when the connection or the server's life ends, every call in flight ends with ConnectionLost, and the caller
-// decides; the next call connects again, by a new socket.
+// A Client belongs to the thread that made it, which also takes replies in: they are handled whenever a call is waited for or
+// made. Nothing is sent twice: when the connection or the server's life ends, every call in flight ends with ConnectionLost, and
+// the caller decides; the next call connects again, by a new socket.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
 #include <zmq.hpp>
 
 #include "line.hpp"
@@ -55,12 +54,12 @@ class Client {
  public:
   using Inputs = std::vector<Input>;
 
-  // Connect. `timeout` is how long that, and a call that names no budget, may take. `context`: ZeroMQ's, when the process has its own.
-  // Throws ServerUnreachable when nobody answers in time, RequestRefused when the server does not take this client.
+  // Connect. `timeout` is how long that, and a call that names no budget, may take. `context`: ZeroMQ's, when the process has its
+  // own. Throws ServerUnreachable when nobody answers in time, RequestRefused when the server does not take this client.
   explicit Client(std::string endpoint, std::chrono::microseconds timeout = std::chrono::seconds{5},
                   std::shared_ptr<zmq::context_t> context = nullptr)
-      : line_(std::make_unique<detail::Line>(context ? std::move(context) : std::make_shared<zmq::context_t>(1), std::move(endpoint),
-                                             timeout)) {
+      : line_(std::make_unique<detail::Line>(context ? std::move(context) : std::make_shared<zmq::context_t>(1),
+                                             std::move(endpoint), timeout)) {
     line_->make_ready(timeout);
   }
 
@@ -72,16 +71,16 @@ class Client {
   // Return the server's present life: another number after a reconnect means that it was restarted.
   std::uint64_t epoch() const { return line_->calls().epoch(); }
 
-  // Send one request and return its result. Throws RequestRefused (Busy), RequestFailed, DeadlineExceeded, ConnectionLost, BadReply or
-  // ServerUnreachable.
+  // Send one request and return its result. Throws RequestRefused (Busy), RequestFailed, DeadlineExceeded, ConnectionLost,
+  // BadReply or ServerUnreachable.
   Result infer(const std::string& model, const Inputs& inputs, const Options& options = {}) {
     const Pending pending = submit(model, inputs, options);
     pending.result();
     return std::move(*pending.call_->result);
   }
 
-  // Send one request and return what `read` makes of its Result, or `on_failure` whatever goes wrong: the server, the network, the
-  // request, or `read`. Returns within the budget, connecting included.
+  // Send one request and return what `read` makes of its Result, or `on_failure` whatever goes wrong: the server, the network,
+  // the request, or `read`. Returns within the budget, connecting included.
   template <class Value, class Read>
   Value infer_or(Value on_failure, const std::string& model, const Inputs& inputs, Read read, const Options& options = {}) {
     try {
@@ -98,8 +97,8 @@ class Client {
     return {line_.get(), std::move(started.call)};
   }
 
-  // Send many requests, small ones packed up to 64 to a message, wait for all, and return the ended calls in order: result() of each
-  // returns or throws. At most 256 of them, or 16 MiB, are in flight at once, so that a lane's default backlog takes them.
+  // Send many requests, small ones packed up to 64 to a message, wait for all, and return the ended calls in order: result() of
+  // each returns or throws. At most 256 of them, or 16 MiB, are in flight at once, so that a lane's default backlog takes them.
   std::vector<Pending> infer_many(const std::string& model, const std::vector<Inputs>& requests, const Options& options = {}) {
     Many many{*this, {}, {}, {}, {}, 0, 0};
     many.calls.reserve(requests.size());
@@ -199,7 +198,8 @@ class Client {
     detail::Calls& calls = line_->calls();
     if (line_->is_full()) {
       const std::string limit = std::to_string(calls.limits().max_in_flight);
-      throw Busy({Code::Busy, "max_in_flight: expected at most " + limit + " calls at once, all are in use", "max_in_flight", 0, ""});
+      throw Busy(
+          {Code::Busy, "max_in_flight: expected at most " + limit + " calls at once, all are in use", "max_in_flight", 0, ""});
     }
     Options complete = options;
     complete.budget_us = budget_us(options);
@@ -218,7 +218,8 @@ class Client {
       }
       return options.budget_us;
     }
-    const auto timeout_us = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(line_->timeout()).count());
+    const auto timeout_us =
+        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(line_->timeout()).count());
     return std::max<std::uint64_t>(1, most > 0 ? std::min(timeout_us, most) : timeout_us);
   }
 

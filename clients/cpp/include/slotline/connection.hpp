@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
 #include <zmq.hpp>
 
 #include "errors.hpp"
@@ -44,7 +43,8 @@ class Connection {
     try {
       socket_.connect(endpoint);
     } catch (const zmq::error_t& error) {
-      throw ServerUnreachable(endpoint + ": cannot be connected to (" + error.what() + "); expected ipc://PATH or tcp://HOST:PORT");
+      throw ServerUnreachable(endpoint + ": cannot be connected to (" + error.what() +
+                              "); expected ipc://PATH or tcp://HOST:PORT");
     }
   }
 

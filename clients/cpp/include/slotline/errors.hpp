@@ -1,13 +1,13 @@
 // What can go wrong for a caller, as exceptions: one class per thing that a caller does about it.
 #pragma once
 
+#include <slotline/infer_generated.h>
+
 #include <cstdint>
 #include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
-
-#include <slotline/infer_generated.h>
 
 namespace slotline {
 
@@ -23,8 +23,8 @@ class ServerUnreachable : public Error {
   using Error::Error;
 };
 
-// The connection, or that life of the server, ended with the call in flight: it may have run or not. Sending an idempotent request
-// again is safe; the next call opens a new connection.
+// The connection, or that life of the server, ended with the call in flight: it may have run or not. Sending an idempotent
+// request again is safe; the next call opens a new connection.
 class ConnectionLost : public Error {
  public:
   using Error::Error;
@@ -49,7 +49,8 @@ struct Reason {
 class CallError : public Error {
  public:
   explicit CallError(Reason reason)
-      : Error(std::string(EnumNameCode(reason.code)) + " (" + std::to_string(static_cast<int>(reason.code)) + "): " + reason.message),
+      : Error(std::string(EnumNameCode(reason.code)) + " (" + std::to_string(static_cast<int>(reason.code)) +
+              "): " + reason.message),
         reason_(std::move(reason)) {}
 
   Code code() const noexcept { return reason_.code; }

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 #include <utility>
-
 #include <zmq.hpp>
 
 #include "tensors.hpp"
@@ -37,8 +36,8 @@ class AlignedCopy {
 // A frame as ZeroMQ received it. Its bytes stay where they are when a Frame is moved, so others may hold views of them.
 class Frame {
  public:
-  // ZeroMQ leaves small messages where its decoder put them, at any address; only those are copied. Messages of up to 33 bytes lie
-  // inside the message_t itself and would move with it.
+  // ZeroMQ leaves small messages where its decoder put them, at any address; only those are copied. Messages of up to 33 bytes
+  // lie inside the message_t itself and would move with it.
   explicit Frame(zmq::message_t message) : message_(std::make_unique<zmq::message_t>(std::move(message))) {
     bytes_ = {static_cast<const std::uint8_t*>(message_->data()), message_->size()};
     if (!is_aligned(bytes_.data())) {

@@ -10,7 +10,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
 #include <zmq.hpp>
 
 #include "calls.hpp"
@@ -31,7 +30,8 @@ class Line {
 
   // End what is in flight with Cancelled, and give the socket back.
   void close() {
-    calls_.end_all([](const std::string& model) { return Cancelled({Code::Cancelled, model + ": the client was closed", "", 0, ""}); });
+    calls_.end_all(
+        [](const std::string& model) { return Cancelled({Code::Cancelled, model + ": the client was closed", "", 0, ""}); });
     connection_.reset();
   }
 
@@ -77,7 +77,8 @@ class Line {
   bool is_full() const { return calls_.limits().max_in_flight > 0 && calls_.in_flight() >= calls_.limits().max_in_flight; }
 
   void check_owner() const {
-    if (std::this_thread::get_id() != owner_) throw std::logic_error("a Client belongs to the thread that made it: make one in each thread");
+    if (std::this_thread::get_id() != owner_)
+      throw std::logic_error("a Client belongs to the thread that made it: make one in each thread");
   }
 
  private:
@@ -100,7 +101,9 @@ class Line {
   // End the connection and what is in flight on it.
   void lose(const std::string& reason) {
     drop();
-    calls_.end_all([&](const std::string& model) { return ConnectionLost(model + ": " + endpoint_ + ": " + reason + " with the call in flight"); });
+    calls_.end_all([&](const std::string& model) {
+      return ConnectionLost(model + ": " + endpoint_ + ": " + reason + " with the call in flight");
+    });
   }
 
   void drop() {

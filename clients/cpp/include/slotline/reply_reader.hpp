@@ -21,7 +21,8 @@ inline const Message* verified(Bytes header) {
   return VerifyMessageBuffer(verifier) ? GetMessage(header.data()) : nullptr;
 }
 
-// Return the request id of a header that need not be sound elsewhere, so that its call can be told; none when that is not readable.
+// Return the request id of a header that need not be sound elsewhere, so that its call can be told; none when that is not
+// readable.
 inline std::optional<std::uint64_t> id_if_readable(Bytes header) {
   const auto read = [&](std::int64_t at, auto value) {
     std::memcpy(&value, header.data() + at, sizeof value);
@@ -96,7 +97,8 @@ class ReplyReader {
   static void check_size(const Output& output, const std::string& name) {
     require(output.shape.size() <= kMaxRank, name + ": too many dimensions");
     const std::size_t item = item_bytes(output.dtype);
-    // Each element of BYTES has at least its length. With that, a product above the bytes there ends the count before it overflows.
+    // Each element of BYTES has at least its length. With that, a product above the bytes there ends the count before it
+    // overflows.
     const std::uint64_t most = output.bytes.size() / (item != 0 ? item : 4);
     std::uint64_t count = 1;
     bool is_empty = false;
@@ -104,7 +106,8 @@ class ReplyReader {
     for (const std::int64_t dim : output.shape) {
       require(dim >= 0, name + ": a negative dimension");
       if (is_empty) continue;
-      require(count <= most / static_cast<std::uint64_t>(dim) || output.dtype == DType::ENCODED, name + ": more elements than bytes");
+      require(count <= most / static_cast<std::uint64_t>(dim) || output.dtype == DType::ENCODED,
+              name + ": more elements than bytes");
       count *= static_cast<std::uint64_t>(dim);
     }
     if (is_empty) count = 0;

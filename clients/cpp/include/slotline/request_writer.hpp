@@ -8,7 +8,6 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
 #include <zmq.hpp>
 
 #include "errors.hpp"
@@ -40,7 +39,8 @@ class RequestWriter {
   }
 
   // Return one request; with may_pack its header is marked as part of a Packed message when it has no frames.
-  Written infer(std::uint64_t id, const std::string& model, const std::vector<Input>& inputs, const Options& options, bool may_pack) {
+  Written infer(std::uint64_t id, const std::string& model, const std::vector<Input>& inputs, const Options& options,
+                bool may_pack) {
     builder_.Clear();
     Parts frames;
     std::vector<flatbuffers::Offset<Tensor>> tensors;
@@ -56,9 +56,10 @@ class RequestWriter {
         frames.push_back(frame(input, options.copy));
       }
     }
-    const auto flags = static_cast<std::uint16_t>((options.idempotent ? kIdempotent : 0) | (may_pack && frames.empty() ? kPacked : 0));
-    const Route route(id, options.budget_us, options.born_us, options.key, 0, 0, flags, static_cast<std::uint16_t>(frames.size()), 0,
-                      Kind::InferRequest, options.priority, 0);
+    const auto flags =
+        static_cast<std::uint16_t>((options.idempotent ? kIdempotent : 0) | (may_pack && frames.empty() ? kPacked : 0));
+    const Route route(id, options.budget_us, options.born_us, options.key, 0, 0, flags, static_cast<std::uint16_t>(frames.size()),
+                      0, Kind::InferRequest, options.priority, 0);
     Parts parts = finish(route, Body::Infer, body(model, tensors, options).Union());
     const std::size_t bytes = parts[0].size() + frame_bytes;
     check(parts[0].size(), frames.size(), bytes);
@@ -95,21 +96,24 @@ class RequestWriter {
     }
     const auto content_type = text(input.content_type);
     return CreateTensor(builder_, name, input.dtype, is_inline ? Place::Inline : Place::Frame, shape,
-                        is_inline ? std::uint16_t{0} : static_cast<std::uint16_t>(frame), input.bytes.size(), inline_data, 0, content_type);
+                        is_inline ? std::uint16_t{0} : static_cast<std::uint16_t>(frame), input.bytes.size(), inline_data, 0,
+                        content_type);
   }
 
-  flatbuffers::Offset<Infer> body(const std::string& model, const std::vector<flatbuffers::Offset<Tensor>>& tensors, const Options& options) {
+  flatbuffers::Offset<Infer> body(const std::string& model, const std::vector<flatbuffers::Offset<Tensor>>& tensors,
+                                  const Options& options) {
     const auto name = builder_.CreateString(model);
     const auto version = text(options.version);
     const auto inputs = builder_.CreateVector(tensors);
     std::vector<flatbuffers::Offset<RequestedOutput>> wanted;
-    for (const std::string& output : options.outputs) wanted.push_back(CreateRequestedOutput(builder_, builder_.CreateString(output)));
+    for (const std::string& output : options.outputs)
+      wanted.push_back(CreateRequestedOutput(builder_, builder_.CreateString(output)));
     std::vector<flatbuffers::Offset<Param>> params;
     for (const auto& [param, value] : options.params) params.push_back(this->param(param, value));
     const auto outputs_at = wanted.empty() ? 0 : builder_.CreateVector(wanted);
     const auto params_at = params.empty() ? 0 : builder_.CreateVector(params);
-    return CreateInfer(builder_, name, version, inputs, outputs_at, params_at, text(options.client_request_id), KeyPolicy::OneByOne, 0,
-                       options.finite, 0);
+    return CreateInfer(builder_, name, version, inputs, outputs_at, params_at, text(options.client_request_id),
+                       KeyPolicy::OneByOne, 0, options.finite, 0);
   }
 
   flatbuffers::Offset<Param> param(const std::string& name, const ParamValue& value) {
@@ -120,7 +124,9 @@ class RequestWriter {
     return CreateParam(builder_, name_at, ParamType::Text, 0, 0, builder_.CreateString(std::get<std::string>(value)));
   }
 
-  flatbuffers::Offset<flatbuffers::String> text(const std::string& text) { return text.empty() ? 0 : builder_.CreateString(text); }
+  flatbuffers::Offset<flatbuffers::String> text(const std::string& text) {
+    return text.empty() ? 0 : builder_.CreateString(text);
+  }
 
   Parts finish(const Route& route, Body type, flatbuffers::Offset<void> body) {
     FinishMessageBuffer(builder_, CreateMessage(builder_, &route, nullptr, 0, type, body));

@@ -1,6 +1,8 @@
 // What a caller sends with a request and gets back: the options and the result.
 #pragma once
 
+#include <slotline/infer_generated.h>
+
 #include <cstdint>
 #include <map>
 #include <stdexcept>
@@ -11,7 +13,6 @@
 #include <vector>
 
 #include "frame.hpp"
-#include <slotline/infer_generated.h>
 #include "tensors.hpp"
 
 namespace slotline {
@@ -21,18 +22,29 @@ using Params = std::map<std::string, ParamValue>;
 
 // What a request may say besides model and inputs.
 struct Options {
-  std::uint64_t budget_us = 0;   // time left for the answer, which is also how long the call lasts; 0 = the client's timeout
-  std::uint64_t key = 0;         // instrument, camera or stream; echoed
-  std::uint64_t born_us = 0;     // capture time by the caller's own clock; echoed
-  bool idempotent = true;        // false = never run it twice when a worker dies under it
-  bool copy = true;              // false = borrowed inputs of 64 KiB and more are not copied but lent until the call has its result;
-                                 // after an error the memory must stay for as long as the Client
-  std::string version;           // "" = by the server's policy
-  std::vector<std::string> outputs;  // names wanted, none = all
-  Params params;                 // for the server's stages
-  std::uint8_t priority = 0;     // 0 = the lane's default level, 1 = highest
-  bool finite = false;           // refuse NaN and Inf in the inputs
-  std::string client_request_id;  // a text for logs
+  // Time left for the answer, which is also how long the call lasts; 0 = the client's timeout.
+  std::uint64_t budget_us = 0;
+  // Instrument, camera or stream; echoed.
+  std::uint64_t key = 0;
+  // Capture time by the caller's own clock; echoed.
+  std::uint64_t born_us = 0;
+  // False = never run it twice when a worker dies under it.
+  bool idempotent = true;
+  // False = borrowed inputs of 64 KiB and more are not copied but lent until the call has its result; after an error their memory
+  // must stay for as long as the Client.
+  bool copy = true;
+  // "" = by the server's policy.
+  std::string version;
+  // Names wanted, none = all.
+  std::vector<std::string> outputs;
+  // For the server's stages.
+  Params params;
+  // 0 = the lane's default level, 1 = highest.
+  std::uint8_t priority = 0;
+  // Refuse NaN and Inf in the inputs.
+  bool finite = false;
+  // A text for logs.
+  std::string client_request_id;
 };
 
 namespace detail {
@@ -65,12 +77,30 @@ class Result {
     return rows;
   }
 
+  // Return what the server's stages say beside the tensors.
+  Params params() const {
+    Params params;
+    if (reply_->params() != nullptr) {
+      for (const Param* param : *reply_->params()) params.emplace(param->name()->str(), value_of(*param));
+    }
+    return params;
+  }
+
  private:
   friend class detail::ReplyReader;
 
+  static ParamValue value_of(const Param& param) {
+    switch (param.ptype()) {
+      case ParamType::Bool: return param.int_value() != 0;
+      case ParamType::Int: return param.int_value();
+      case ParamType::Double: return param.double_value();
+      default: return std::string(text(param.text()));
+    }
+  }
+
   static std::string_view text(const flatbuffers::String* text) { return text == nullptr ? "" : text->string_view(); }
 
-  std::vector<detail::Frame> frames_;         // the header first
+  std::vector<detail::Frame> frames_;  // the header first
   std::vector<detail::AlignedCopy> realigned_;
   std::vector<Output> outputs_;
   const InferOut* reply_ = nullptr;

@@ -1,6 +1,8 @@
 // Tensors as a caller gives and gets them, and the packed form of BYTES. No header layout here.
 #pragma once
 
+#include <slotline/infer_generated.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,8 +13,6 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include <slotline/infer_generated.h>
 
 namespace slotline {
 
@@ -40,10 +40,19 @@ using Shape = std::vector<std::int64_t>;
 // Return the bytes of one element; 0 for BYTES and ENCODED, which have no fixed size.
 inline std::size_t item_bytes(DType dtype) {
   switch (dtype) {
-    case DType::BOOL: case DType::UINT8: case DType::INT8: return 1;
-    case DType::UINT16: case DType::INT16: case DType::FP16: case DType::BF16: return 2;
-    case DType::UINT32: case DType::INT32: case DType::FP32: return 4;
-    case DType::UINT64: case DType::INT64: case DType::FP64: return 8;
+    case DType::BOOL:
+    case DType::UINT8:
+    case DType::INT8: return 1;
+    case DType::UINT16:
+    case DType::INT16:
+    case DType::FP16:
+    case DType::BF16: return 2;
+    case DType::UINT32:
+    case DType::INT32:
+    case DType::FP32: return 4;
+    case DType::UINT64:
+    case DType::INT64:
+    case DType::FP64: return 8;
     default: return 0;
   }
 }
@@ -129,10 +138,12 @@ struct Output {
   Shape shape;
   Bytes bytes;
 
-  // Return the values; throws std::invalid_argument when T is not the datatype's type. BOOL is uint8, FP16 and BF16 are raw uint16.
+  // Return the values; throws std::invalid_argument when T is not the datatype's type. BOOL is uint8, FP16 and BF16 are raw
+  // uint16.
   template <class T>
   Span<T> values() const {
-    const bool is_raw = (sizeof(T) == 1 && dtype == DType::BOOL) || (sizeof(T) == 2 && (dtype == DType::FP16 || dtype == DType::BF16));
+    const bool is_raw =
+        (sizeof(T) == 1 && dtype == DType::BOOL) || (sizeof(T) == 2 && (dtype == DType::FP16 || dtype == DType::BF16));
     const bool fits = dtype_of<T>() == dtype || (is_raw && std::is_unsigned_v<T>) || (sizeof(T) == 1 && dtype == DType::ENCODED);
     if (!fits) throw std::invalid_argument(std::string(name) + ": is " + EnumNameDType(dtype));
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
