@@ -67,7 +67,8 @@ class Backlog:
             self._order = sorted(self._levels)
         waiting = level.by_client.get(request.client)
         if waiting is None:
-            waiting = level.by_client[request.client] = _Waiting(request.client)
+            # With its quantum at once: who sends now and then must not wait a whole round longer than who always has more.
+            waiting = level.by_client[request.client] = _Waiting(request.client, deficit_rows=self._quantum_rows)
             level.ring.append(waiting)
         heapq.heappush(waiting.heap, (request.deadline_ns, request.ticket, request))
         self._entries += 1
@@ -128,9 +129,11 @@ class Backlog:
         return None
 
     def _sweep(self) -> None:
-        """Drop dead entries, so that a stuck lane whose clients cancel does not grow."""
+        """Drop dead entries, and clients without others, so that a stuck lane whose clients cancel does not grow."""
         for level in self._levels.values():
             for waiting in level.ring:
                 waiting.heap = [entry for entry in waiting.heap if entry[2].state == QUEUED]
                 heapq.heapify(waiting.heap)
+            level.ring = deque(waiting for waiting in level.ring if waiting.heap)
+            level.by_client = {waiting.client: waiting for waiting in level.ring}
         self._entries = self.count

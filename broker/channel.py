@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import deque
 from typing import Any
 
 # One packet is one small object; the kernel keeps their bounds.
@@ -23,20 +24,33 @@ class Channel:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
+        self._unsent: deque[bytes] = deque()
 
     def fileno(self) -> int:
         """Return the descriptor, for polling."""
         return self._socket.fileno()
 
     def send(self, event: str, **values: int | str) -> None:
-        """Send one event; a line that is closed is found out by ``receive``."""
+        """Send one event, now or when the other end reads again; a line that is closed is found out by ``receive``."""
+        packet = json.dumps({"event": event, **values}).encode()
+        # What is still to be said need not be said twice: an end that is stopped must not fill our memory.
+        if packet not in self._unsent:
+            self._unsent.append(packet)
+        self._flush()
+
+    def _flush(self) -> None:
         try:
-            self._socket.send(json.dumps({"event": event, **values}).encode())
-        except (BrokenPipeError, ConnectionResetError):
+            while self._unsent:
+                self._socket.send(self._unsent[0])
+                self._unsent.popleft()
+        except BlockingIOError:
             return
+        except (BrokenPipeError, ConnectionResetError):
+            self._unsent.clear()
 
     def receive(self) -> list[dict[str, Any]] | None:
         """Return the events that are there; None when the other end is closed."""
+        self._flush()
         events: list[dict[str, Any]] = []
         while True:
             try:

@@ -27,14 +27,18 @@ class Restarts:
 
     def __init__(self) -> None:
         self._quick: list[int] = []
+        self._is_looping = False
 
     def died(self, now_ns: int, ready_ns: int | None) -> Restart:
         """Take note of a death; *ready_ns* is when that start had become ready, None if it never did."""
         if ready_ns is not None and now_ns - ready_ns >= SERVED_NS:
             self._quick.clear()
+            self._is_looping = False
         else:
             self._quick.append(now_ns)
         self._quick = [at for at in self._quick if now_ns - at <= CRASH_LOOP_NS]
-        if len(self._quick) >= CRASH_LOOP_DEATHS:
+        if self._is_looping or len(self._quick) >= CRASH_LOOP_DEATHS:
+            # One try every half minute from here on, until one of them serves.
+            self._is_looping = True
             return Restart(now_ns + CRASH_LOOP_NS, True)
         return Restart(now_ns + BACK_OFF_NS[max(len(self._quick) - 1, 0)], False)

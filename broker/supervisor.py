@@ -34,6 +34,8 @@ from .restarts import Restarts
 WATCH_NS = 200_000_000
 # A broker that has not beaten for this long hangs; it beats every 0.2 s.
 BROKER_SILENCE_NS = 5_000_000_000
+# Until its first beat: a start on a machine that is busy with other starts takes seconds.
+BROKER_START_NS = 30_000_000_000
 # Given on top of drain_s before a broker that does not end is killed.
 DRAIN_GRACE_NS = 5_000_000_000
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
@@ -135,8 +137,8 @@ class Supervisor:
         wait_ms = max(0, (min(due) - time.monotonic_ns()) // 1_000_000 + 1)
         events = poller.poll(min(wait_ms, WATCH_NS // 1_000_000))
         if any(descriptor == self._wake for descriptor, _ in events):
-            os.read(self._wake, 512)
-            self._terminate()
+            for _ in os.read(self._wake, 512):
+                self._terminate()
 
     def _terminate(self) -> None:
         """Ask the broker to finish what it accepted; a second signal makes it hurry."""
@@ -224,7 +226,8 @@ class Supervisor:
             if is_stopped(child.pid):
                 self._log.warning("killed_stopped", child=child.name, child_pid=child.pid)
                 os.kill(child.pid, signal.SIGKILL)
-        silent = now_ns - max(self._beat[HEAD_BEAT_NS], self._broker.started_ns) > BROKER_SILENCE_NS
+        beat_ns = self._beat[HEAD_BEAT_NS]
+        silent = now_ns - beat_ns > BROKER_SILENCE_NS if beat_ns else now_ns - self._broker.started_ns > BROKER_START_NS
         too_late = bool(self._kill_broker_at_ns) and now_ns > self._kill_broker_at_ns
         if silent or too_late:
             self._log.error("killed_broker", reason="it does not end" if too_late else "it does not beat")

@@ -30,6 +30,7 @@ class Options(TypedDict, total=False):
     version: model version, "" = by the server's policy. outputs: names wanted, () = all. params: for the server's stages.
     priority: 0 = the lane's default level, 1 = highest. finite: refuse NaN and Inf in the inputs.
     client_request_id: a text of the caller's own; a new one for each request costs 100 us each.
+    checksum: send the xxh64 of the payload, so that the server refuses what was damaged on the way (needs slotline[checksum]).
     """
 
     budget_us: int
@@ -43,6 +44,7 @@ class Options(TypedDict, total=False):
     priority: int
     finite: bool
     client_request_id: str
+    checksum: bool
 
 
 class Result(Mapping[str, NDArray[Any]]):

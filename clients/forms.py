@@ -24,7 +24,7 @@ MAX_FORMS = 1024
 # Of a header's 64 KiB; the rest is for names, shapes and parameters.
 MAX_INLINE_TOTAL_BYTES = MAX_HEADER_BYTES * 3 // 4
 
-_IN_HEADER = ("version", "outputs", "params", "priority", "finite", "client_request_id")
+_IN_HEADER = ("version", "outputs", "params", "priority", "finite", "client_request_id", "checksum")
 _PER_CALL = Options.__annotations__.keys() - set(_IN_HEADER)
 
 Tensors = tuple[tuple[str, Described], ...]
@@ -130,6 +130,8 @@ def _request_options(options: Options) -> RequestOptions:
         params=_checked_params(options.get("params") or {}),
         client_request_id=options.get("client_request_id", ""),
         finite=options.get("finite", False),
+        # Any but 0 makes room for the one that each request has.
+        checksum=1 if options.get("checksum") else 0,
         priority=priority,
     )
 

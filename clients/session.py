@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schemas.arrays import Described, Source, describe, lent_or_copied, read_outputs
+from schemas.checksum import payload_checksum
 from schemas.layout import Layout, check_route, route_if_readable
 from schemas.layout_cache import LayoutCache
 from schemas.messages import (
@@ -135,6 +136,8 @@ class Session:
         inline = [lent_or_copied(sources[index], lend=False) for index in form.inline]
         header = form.template.header(request_id, budget_us, inline, born_us=born_us, key=key, flags=flags)
         frames = [self._frame(sources[index], options) for index in form.frames] if form.frames else ()
+        if options.get("checksum"):
+            header = form.template.with_checksum(header, _checksum([*inline, *frames]))
         return Outgoing(self._start(model, now_ns + lasts_us * NS_PER_US, _INFER_REPLY), header, frames)
 
     def cancel(self, call: Pending[Any]) -> bytes | None:
@@ -257,6 +260,13 @@ def _read_rare(header: bytes, call: Pending[Any]) -> Body | CallError:
     if route.kind != call.answer or body is None or isinstance(body, Layout):
         raise RequestError(Code.BAD_KIND, field="kind", expected=call.answer.name, got=Kind(route.kind).name)
     return body
+
+
+def _checksum(parts: Sequence[Frame]) -> int:
+    try:
+        return payload_checksum(parts)
+    except RequestError as error:
+        raise refused_here(error) from None
 
 
 def _checked(value: int, field: str, *, least: int = 0, most: int = _MAX_U64) -> int:

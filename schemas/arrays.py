@@ -71,9 +71,9 @@ def _describe_rare(value: Any, field: str) -> tuple[Described, Source]:
         content = bytes(value.content)
         return (DType.ENCODED, (1,), len(content), value.content_type), content
     if isinstance(value, Bfloat16):
-        (dtype, shape, nbytes, _), source = _describe_rare(value.bits, field)
-        if dtype != DType.UINT16:
-            raise RequestError(Code.BAD_DTYPE, field=field, expected="uint16 bits of BF16", got=dtype.name)
+        (found, shape, nbytes, _), source = _describe_rare(value.bits, field)
+        if found != DType.UINT16:
+            raise RequestError(Code.BAD_DTYPE, field=field, expected="uint16 bits of BF16", got=found.name)
         return (DType.BF16, shape, nbytes, ""), source
     try:
         # Left to itself, numpy cuts zero bytes off the end of bytes objects.

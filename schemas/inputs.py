@@ -13,7 +13,7 @@ import numpy as np
 from .arena import MAX_NAME_BYTES, Words, write_descriptor, write_name
 from .plan import DESCRIPTOR_WORDS, MAX_TENSORS, ROW_ALIGN_BYTES, LanePlan, LinkPlan, align
 from .status import Code, Place, RequestError
-from .tensors import NUMPY_NAME, DType, TensorSpec, unpack_bytes
+from .tensors import MAX_BYTES_ELEMENTS, NUMPY_NAME, DType, TensorSpec, element_count, packed_size
 from .wire_tensors import WireTensor
 
 FLOATS = frozenset({DType.FP16, DType.FP32, DType.FP64, DType.BF16})
@@ -139,9 +139,11 @@ def _is_finite(dtype: DType, content: memoryview) -> bool:
 
 
 def _check_bytes(tensor: WireTensor, content: memoryview) -> None:
-    count = int(np.prod(tensor.shape, dtype=object))
+    count = element_count(tensor.shape)
+    if count > MAX_BYTES_ELEMENTS:
+        raise RequestError(Code.TOO_LARGE, field=tensor.name, expected=f"at most {MAX_BYTES_ELEMENTS} BYTES elements", got=count)
     try:
-        _, used = unpack_bytes(content, count)
+        used = packed_size(content, count)
     except ValueError as error:
         raise RequestError(Code.BAD_TENSOR, field=tensor.name, message=str(error)) from None
     if used != len(content):

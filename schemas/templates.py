@@ -76,7 +76,7 @@ class RequestTemplate:
         RequestError: a tensor or option that no server would take, such as nbytes that do not fit the shape.
     """
 
-    __slots__ = ("_header_bytes", "_inline", "_pieces", "_priority", "_route", "_sizes", "frames")
+    __slots__ = ("_checksum_at", "_header_bytes", "_inline", "_pieces", "_priority", "_route", "_sizes", "frames")
 
     def __init__(self, model: str, tensors: Sequence[TensorForm], options: RequestOptions = _NO_OPTIONS) -> None:
         body = {
@@ -99,6 +99,7 @@ class RequestTemplate:
         self._sizes = (0, *(end - start for start, end in inline))
         self._header_bytes = len(header)
         self._priority = options.priority
+        self._checksum_at = layout.checksum_at
         self.frames = layout.frames
 
     def header(
@@ -131,6 +132,12 @@ class RequestTemplate:
         if len(header) != self._header_bytes or len(inline) > 1:
             _check_sizes(inline, b"", self._sizes)
         return header
+
+    def with_checksum(self, header: bytes, checksum: int) -> bytes:
+        """Return *header*, which this template made, with the payload's *checksum*; the options must have said one."""
+        at = self._checksum_at
+        assert at >= 0, "the template's options have no checksum"
+        return header[:at] + checksum.to_bytes(8, "little") + header[at + 8 :]
 
 
 class ReplyTemplate:

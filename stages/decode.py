@@ -114,22 +114,32 @@ def _decode_jpeg(decoders: Decoders, file: memoryview, header: ImageHeader, out:
 def _decode_other(decoders: Decoders, file: memoryview, header: ImageHeader, out: Pixels, rules: ImageRules) -> Shape:
     """Decode by Pillow and copy into the slot."""
     with decoders.image.open(io.BytesIO(file), formats=[header.format.upper()]) as image:
-        # Pillow's TIFF reader turns a picture upright by itself, and tells the size that it then has.
-        is_tiff = header.format == "tiff"
-        orientation = header.orientation if is_tiff else int(image.getexif().get(_EXIF_ORIENTATION, 1))
-        size = (header.width, header.height)
-        if image.size != (size[::-1] if is_tiff and orientation in (5, 6, 7, 8) else size):
-            # The limits were checked on the header's.
-            raise bad(expected=f"{size} pixels as its header says", got=image.size)
-        if image.mode not in _MODES[rules.depth]:
-            raise bad(expected="grey, palette or RGB", got=f"{header.format} of mode {image.mode}")
-        turns = _AS_STORED if is_tiff else _UPRIGHT
-        turn = turns.get(orientation) if is_tiff == (rules.orientation == "stored") else None
+        _check_opened(image, header, rules)
+        turn = _turn_of(image, header, rules)
         pixels = _plain(image, rules)
         if header.format == "png" and (image.info.get("interlace") or not np.asarray(image.crop(_last_row(image))).any()):
             # Pillow's picture begins as zeros, and a row is written whole: another value in the last one proves that all came.
             check_png_rows(file)
     return _write(pixels if turn is None else turn(pixels), out, rules)
+
+
+def _check_opened(image: Any, header: ImageHeader, rules: ImageRules) -> None:
+    """Refuse an image that Pillow takes for another than its header says, or whose mode no colour rule knows."""
+    size = (header.width, header.height)
+    # Its TIFF reader turns a picture upright by itself, and tells the size that it then has.
+    if image.size != (size[::-1] if header.orientation in (5, 6, 7, 8) else size):
+        # The limits were checked on the header's.
+        raise bad(expected=f"{size} pixels as its header says", got=image.size)
+    if image.mode not in _MODES[rules.depth]:
+        raise bad(expected="grey, palette or RGB", got=f"{header.format} of mode {image.mode}")
+
+
+def _turn_of(image: Any, header: ImageHeader, rules: ImageRules) -> Turn | None:
+    """Return how the loaded picture is turned to lie as the lane wants it, None when it does."""
+    is_upright = rules.orientation == "exif"
+    if header.format == "tiff":
+        return None if is_upright else _AS_STORED.get(header.orientation)
+    return _UPRIGHT.get(int(image.getexif().get(_EXIF_ORIENTATION, 1))) if is_upright else None
 
 
 def _last_row(image: Any) -> tuple[int, int, int, int]:

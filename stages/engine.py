@@ -6,6 +6,7 @@ batch shape, because binding costs more than a small model's run.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -210,13 +211,23 @@ class OnnxEngine:
         They are bound anew: onnxruntime takes the arrays of one run as given for the next, and fails when their shape depends on
         the content.
         """
-        results = {spec.name: value.numpy() for spec, value in zip(self.outputs, binding.io.get_outputs(), strict=True)}
+        values = binding.io.get_outputs()
+        results = {spec.name: _as_array(value, spec.dtype) for spec, value in zip(self.outputs, values, strict=True)}
         binding.io.clear_binding_outputs()
         self._bind_outputs(binding)
         for name, array in results.items():
             if array.shape[:1] != (rows,):
                 raise RequestError(Code.MODEL_FAILED, field=name, expected=f"{rows} rows", got=array.shape)
         return {**results, **binding.outputs}
+
+
+def _as_array(value: Any, dtype: DType) -> Array:
+    """Return an output that onnxruntime allocated. It has no numpy() for BF16, whose bits are copied here."""
+    if dtype is not DType.BF16:
+        array: Array = value.numpy()
+        return array
+    shape = tuple(value.shape())
+    return np.frombuffer(ctypes.string_at(value.data_ptr(), 2 * element_count(shape)), np.uint16).reshape(shape)
 
 
 def _element_type(dtype: DType) -> Any:

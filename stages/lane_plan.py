@@ -149,7 +149,8 @@ class _LaneBuilder:
         """Rows of a model's tensors: static when nothing but the batch varies and a request is one row."""
         if len(specs) > MAX_TENSORS:
             raise ConfigError(f"{self._key('model')}: has {len(specs)} tensors on one side; expected at most {MAX_TENSORS}")
-        fixed = all(dim >= 0 for spec in specs for dim in spec.shape[1:]) and all(spec.dtype in ITEM_BYTES for spec in specs)
+        # Tensors without elements have no bytes that a static link could lend.
+        fixed = all(dim > 0 for spec in specs for dim in spec.shape[1:]) and all(spec.dtype in ITEM_BYTES for spec in specs)
         if self._lane.max_rows == 1 and fixed:
             return _fixed_link(name, [(s.name, s.dtype, (1, *s.shape[1:]), (1, *s.shape[1:])) for s in specs], static=True)
         shaped = tuple(TensorSpec(s.name, s.dtype, (-1, *s.shape[1:])) for s in specs)

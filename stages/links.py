@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from schemas.arena import LaneArena, Words, read_descriptor, read_name, write_descriptor
 from schemas.plan import ROW_ALIGN_BYTES, LinkPlan, LinkTensor, align
 from schemas.status import Code, RequestError
-from schemas.tensors import NUMPY_NAME, DType, unpack_bytes
+from schemas.tensors import NUMPY_NAME, DType, packed_size
 
 Array: TypeAlias = NDArray[np.generic]
 Arrays: TypeAlias = dict[str, Array]
@@ -35,8 +35,14 @@ class Link(Protocol):
     def buffers(self, slot: int) -> Arrays:
         """Return arrays of the declared largest shape to write *slot*'s tensors into; unknown dims and BYTES as flat buffers."""
 
-    def commit(self, slot: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Say which shapes the tensors written into ``buffers`` really have."""
+    def commit(self, slot: int, shapes: Mapping[str, tuple[int, ...]], *, strided: bool = False) -> None:
+        """Say which shapes the tensors written into ``buffers`` really have.
+
+        *strided*: they were written as corners of the largest shape, and are moved together; else they are flat already.
+
+        Raises:
+            RequestError: MODEL_FAILED when a shape is not as declared, or BYTES are not in the binary form.
+        """
 
     def gather(self, name: str, slots: Sequence[int], out: Array) -> None:
         """Fill *out* (rows, ...) with tensor *name* of each slot, in order."""
@@ -84,12 +90,13 @@ class SharedLink:
     def buffers(self, slot: int) -> Arrays:
         return {t.name: _buffer(self._region[slot, t.offset : t.offset + t.max_bytes], t) for t in self.plan.tensors}
 
-    def commit(self, slot: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        if self.plan.static:
-            return
+    def commit(self, slot: int, shapes: Mapping[str, tuple[int, ...]], *, strided: bool = False) -> None:
         for index, tensor in enumerate(self.plan.tensors):
-            shape = shapes[tensor.name]
-            nbytes = _used_bytes(self._region[slot, tensor.offset : tensor.offset + tensor.max_bytes], tensor, shape)
+            shape = _as_declared(shapes[tensor.name], tensor)
+            if self.plan.static:
+                continue
+            flat = self._region[slot, tensor.offset : tensor.offset + tensor.max_bytes]
+            nbytes = _used_bytes(flat, tensor, shape, strided=strided)
             write_descriptor(self._descriptors[slot, index], tensor.dtype, shape, nbytes=nbytes, offset=tensor.offset)
 
     def bytes_shape(self, slot: int, name: str) -> tuple[int, ...] | None:
@@ -165,12 +172,12 @@ class ScratchLink:
         self._tensors[slot] = made
         return made
 
-    def commit(self, slot: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def commit(self, slot: int, shapes: Mapping[str, tuple[int, ...]], *, strided: bool = False) -> None:
         held = self._tensors[slot]
         for tensor in self.plan.tensors:
+            shape = _as_declared(shapes[tensor.name], tensor)
             flat = held[tensor.name].reshape(-1).view(np.uint8)
-            nbytes = _used_bytes(flat, tensor, shapes[tensor.name])
-            held[tensor.name] = _view(flat[:nbytes], tensor.dtype, shapes[tensor.name])
+            held[tensor.name] = _view(flat[: _used_bytes(flat, tensor, shape, strided=strided)], tensor.dtype, shape)
 
     def gather(self, name: str, slots: Sequence[int], out: Array) -> None:
         _gather_each([self._tensors[slot][name] for slot in slots], out)
@@ -220,16 +227,26 @@ def _buffer(flat: NDArray[np.uint8], tensor: LinkTensor) -> Array:
     return np.ndarray(tensor.max_shape, NUMPY_NAME[tensor.dtype], flat.data)
 
 
-def _used_bytes(flat: NDArray[np.uint8], tensor: LinkTensor, shape: tuple[int, ...]) -> int:
-    """Return how many bytes of the reserved ones a tensor of *shape* takes.
+def _as_declared(shape: tuple[int, ...], tensor: LinkTensor) -> tuple[int, ...]:
+    """Return *shape* if it has the sizes that are not free; a reader of a static link would not know of another."""
+    if len(shape) != len(tensor.shape) or any(want not in (-1, got) for want, got in zip(tensor.shape, shape, strict=True)):
+        raise RequestError(Code.MODEL_FAILED, field=tensor.name, expected=list(tensor.shape), got=list(shape))
+    return shape
+
+
+def _used_bytes(flat: NDArray[np.uint8], tensor: LinkTensor, shape: tuple[int, ...], *, strided: bool) -> int:
+    """Return how many bytes of the reserved ones a tensor of *shape* takes, once it is moved together where it is *strided*.
 
     Raises:
         RequestError: MODEL_FAILED when a stage left BYTES that are not in the binary form.
     """
     count = int(np.prod(shape, dtype=np.int64))
-    if tensor.dtype != DType.BYTES:
-        return count * np.dtype(NUMPY_NAME[tensor.dtype]).itemsize
-    try:
-        return unpack_bytes(flat.data, count)[1]
-    except ValueError as error:
-        raise RequestError(Code.MODEL_FAILED, field=tensor.name, message=f"{tensor.name}: {error}") from None
+    if tensor.dtype == DType.BYTES:
+        try:
+            return packed_size(flat.data, count)
+        except ValueError as error:
+            raise RequestError(Code.MODEL_FAILED, field=tensor.name, message=f"{tensor.name}: {error}") from None
+    if strided and shape[1:] != tensor.max_shape[1:]:
+        corner = _buffer(flat, tensor)[tuple(map(slice, shape))]
+        _view(flat, tensor.dtype, shape)[...] = corner.copy()
+    return count * np.dtype(NUMPY_NAME[tensor.dtype]).itemsize

@@ -82,7 +82,7 @@ class Function:
         self._source, self._target = source, target
         self._function = load_function(setting.use, key=f"{key}.use", config=setting.params)
         self._params = setting.params
-        self._declared = {t.name: t.shape if t.dtype == DType.BYTES else t.max_shape for t in target.plan.tensors}
+        self._declared = {t.name: t.max_shape for t in target.plan.tensors}
 
     def run(self, slot: int) -> None:
         """Call the function; whatever it raises is this request's MODEL_FAILED and nobody else's."""
@@ -93,7 +93,7 @@ class Function:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             raise RequestError(Code.MODEL_FAILED, message=printable(text, 200)) from error
-        self._target.commit(slot, real_shapes(shapes, self._declared))
+        self._target.commit(slot, real_shapes(shapes, self._declared), strided=True)
 
 
 class Infer:
@@ -113,11 +113,11 @@ class Infer:
         """
         tensors = self._source.read(slot)
         shapes: list[tuple[int, ...]] = []
-        rows = len(tensors[self._names[0]])
+        rows = next(iter(tensors[self._names[0]].shape), 0)
         for spec in self.engine.inputs:
             shape = tensors[spec.name].shape if spec.name in tensors else ()
             fits = len(shape) == len(spec.shape) and all(w in (-1, h) for w, h in zip(spec.shape[1:], shape[1:], strict=True))
-            if not fits or shape[0] != rows:
+            if not fits or not 1 <= shape[0] == rows:
                 raise RequestError(Code.BAD_SHAPE, field=spec.name, expected=[rows, *spec.shape[1:]], got=list(shape))
             shapes.append(shape[1:])
         return tuple(shapes), rows

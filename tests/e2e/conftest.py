@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from places import make_server, place
+import pytest
+
+# So that a failed assertion in a helper shows its values too.
+pytest.register_assert_rewrite("raw_client", "load", "demo_load", "server", "places")
+
+from places import make_server, place  # noqa: E402
 
 __all__ = ["make_server", "place"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from raw_client import close_all
 from server import Server, left_behind, memory_of, wait_until
 
 StartServer = Callable[..., Server]
@@ -41,6 +42,7 @@ def make_server(place: Path) -> Iterator[StartServer]:
         return server
 
     yield make
+    close_all()
     for server in made:
         print(server.errors()[-4000:])
         server.end()

@@ -55,6 +55,7 @@ class RawClient:
     def __init__(
         self, endpoint: str, *, packed_replies: bool = False, is_right: Callable[[Answer, Any], bool] | None = None
     ) -> None:
+        _open.append(self)
         self._context = zmq.Context()
         self.socket = self._context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
@@ -178,12 +179,23 @@ class RawClient:
         """Close the connection at once; what was not sent is dropped."""
         self.socket.close(linger=0)
         self._context.term()
+        _open.remove(self)
 
     def __enter__(self) -> RawClient:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# Clients that no test has closed: a context that is collected with an open socket waits for ever.
+_open: list[RawClient] = []
+
+
+def close_all() -> None:
+    """Close the clients that a failed test left open."""
+    for client in list(_open):
+        client.close()
 
 
 def _outputs(header: bytes, layout: Layout, frames: Sequence[bytes]) -> dict[str, bytes]:

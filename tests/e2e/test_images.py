@@ -18,8 +18,8 @@ import pytest
 from image_fuzz import IMAGES, fuzzed, stored_files
 from PIL import Image
 from places import StartServer
-from raw_client import statistics
 from server import Server
+from shared_server import shared_server
 
 from clients import Client
 from clients.calls import Result
@@ -102,14 +102,11 @@ def there(client: Client, lane: str, pictures: Iterable[bytes | np.ndarray[Any, 
     return [outcome(answer) for answer in client.infer_many(lane, inputs, return_exceptions=True)]
 
 
-@pytest.fixture
-def server(make_server: StartServer) -> Iterator[Server]:
-    """A server of LANES; afterwards none of its processes has died, and its ledger balances."""
-    server = make_server(CONFIG).start()
-    yield server
-    assert statistics(server.control)["ledger.balanced"]
-    assert server.deaths() == []
-    assert server.stop() == 0
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server of LANES."""
+    with shared_server(lambda _: CONFIG) as server:
+        yield server
 
 
 def peak_bytes(server: Server) -> int:

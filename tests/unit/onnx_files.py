@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FLOAT, INT32, INT64 = 1, 6, 7
+FLOAT, INT32, INT64, BFLOAT16 = 1, 6, 7, 16
 
 
 def value(name: str, element_type: int, *dims: int | str) -> bytes:

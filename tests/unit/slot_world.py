@@ -311,6 +311,7 @@ class World:
         self.collect()
         self._answer_all(self.core.condemn_lost())
         self.core.settle()
+        self._answer_all(self.core.refuse_stuck())
 
     def expire(self, passed_ns: int) -> None:
         """Let time pass."""

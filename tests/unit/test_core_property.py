@@ -135,10 +135,14 @@ class Slots(RuleBasedStateMachine):
         if self.world.processes:
             self._kill(one_of(list(self.world.processes.values()), which), loses=loses, is_reaped=is_reaped)
 
-    @rule(moves=MOVES, which=ANY, loses=st.booleans())
-    def kill_a_sender(self, moves: Moves, which: int, loses: bool) -> None:
-        """One that has named the next holder of a slot dies, before it sends or after."""
+    @rule(moves=MOVES, which=ANY, loses=st.booleans(), takers_check=st.booleans())
+    def kill_a_sender(self, moves: Moves, which: int, loses: bool, takers_check: bool) -> None:
+        """One that has named the next holder of a slot dies, before or after it sends, or when that one has just checked."""
         self.go_on(moves)
+        if takers_check:
+            self._deliver_all()
+            for process in list(self.world.processes.values()):
+                self._step(process, "checked")
         if self.world.senders():
             self._kill(one_of(self.world.senders(), which), loses=loses, is_reaped=True)
 

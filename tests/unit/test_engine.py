@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from onnx_files import FLOAT, INT32, INT64, node, value, write_model
+from onnx_files import BFLOAT16, FLOAT, INT32, INT64, node, value, write_model
 
 from schemas.status import Code, ConfigError, RequestError
 from schemas.tensors import DType, TensorSpec
@@ -273,3 +273,13 @@ def test_a_missing_onnxruntime_is_named_with_the_extra_that_installs_it(monkeypa
 
     with pytest.raises(ConfigError, match=r"pip install 'slotline\[cpu\]'"):
         OnnxEngine(DEMO / "trading_mlp.onnx", max_batch_size=1)
+
+
+def test_bf16_outputs_of_unknown_size_come_as_bits(tmp_path: Path) -> None:
+    """onnxruntime has no numpy() for them."""
+    path = make_model(
+        tmp_path, "Identity", value("y", BFLOAT16, "batch", "width"), inputs=[value("x", BFLOAT16, "batch", "width")]
+    )
+    bits = np.array([[0x3F80, 0xC000], [0x8000, 0x7F7F]], np.uint16)
+
+    assert same(run(OnnxEngine(path, max_batch_size=2), ((2,),), x=bits), {"y": bits})

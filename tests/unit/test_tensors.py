@@ -13,7 +13,7 @@ from schemas.inputs import check_content
 from schemas.layout import read_layout
 from schemas.status import Code, Place, RequestError
 from schemas.templates import RequestTemplate, TensorForm
-from schemas.tensors import ITEM_BYTES, MAX_RANK, DType
+from schemas.tensors import ITEM_BYTES, MAX_BYTES_ELEMENTS, MAX_RANK, DType
 from schemas.wire_tensors import WireTensor
 
 DTYPES = tuple(GOLDEN)
@@ -107,10 +107,11 @@ def test_other_datatypes_are_always_finite(dtype: DType) -> None:
         ("ffffffff", 1, Code.BAD_TENSOR),
         ("010000", 1, Code.BAD_TENSOR),
         ("00", 0, Code.SIZE_MISMATCH),
+        ("00000000" * (MAX_BYTES_ELEMENTS + 1), MAX_BYTES_ELEMENTS + 1, Code.TOO_LARGE),
     ],
 )
 def test_bytes_in_another_form_are_refused(content: str, count: int, code: Code) -> None:
-    """Left over, missing, cut off, beyond the end."""
+    """Left over, missing, cut off, beyond the end, more elements than the broker has time for."""
     packed = bytes.fromhex(content)
 
     with pytest.raises(RequestError) as caught:
