@@ -11,9 +11,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from broker.keys import add_arguments as add_key_arguments
 from schemas.config import Config, load_config
+from schemas.params import nested
 from schemas.plan import Plan, read_plan
 from schemas.status import ConfigError
 
@@ -27,6 +29,7 @@ EXAMPLES = """examples:
   run.py check my.toml                          what a config comes to: bytes per slot, processes, stages
   run.py infer --endpoint E --model qc a.png    judge files
   run.py status --endpoint E --json             health, ledger and lanes of a running server
+  run.py keys client cam1 --out keys            CURVE keys of a client, or of a server; `keys list` who may come in
 """
 
 
@@ -70,9 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     infer.add_argument("--endpoint", required=True, help="for example ipc://run/slotline.ipc")
     infer.add_argument("--model", required=True, help="the lane's name")
     infer.add_argument("--timeout", type=float, default=10.0, help="seconds for each file (default: %(default)s)")
+    infer.add_argument("--server-key", type=Path, metavar="FILE", help="public key of a server with CURVE")
+    infer.add_argument("--key", type=Path, metavar="FILE", help="then also the client's secret key file")
     infer.add_argument("files", metavar="FILE", nargs="+", type=Path, help="PNG, JPEG, or .npy with the model's one input")
     status = _command(commands, "status", _status, "health, ledger and lanes of a running server")
     status.add_argument("--endpoint", required=True, help="the clients' endpoint of an ipc server, or a control endpoint")
+    keys = commands.add_parser("keys", help="make CURVE key files, list the clients that a server takes")
+    add_key_arguments(keys)
     process = commands.add_parser("process")
     process.add_argument("spawn", nargs="+")
     process.set_defaults(command=_process)
@@ -168,7 +175,9 @@ def _infer(options: argparse.Namespace) -> int:
     from clients import Client
     from clients.files import infer_files
 
-    with _reached(), Client(_absolute(options.endpoint), timeout_s=options.timeout) as client:
+    endpoint, timeout_s = _absolute(options.endpoint), options.timeout
+    server_key, key_file = options.server_key or "", options.key or ""
+    with _reached(), Client(endpoint, timeout_s=timeout_s, server_key=server_key, key_file=key_file) as client:
         results = infer_files(client, options.model, options.files)
     if options.json:
         print(json.dumps({"results": results}))
@@ -187,7 +196,7 @@ def _status(options: argparse.Namespace) -> int:
         health, ready = client.health(), client.ready()
     with _reached(), Client(_control_of(_absolute(options.endpoint))) as client:
         stats = dict(client.stats())
-    found = {"state": health.state, "ready": ready, **_nested(stats)}
+    found = {"state": health.state, "ready": ready, **nested(stats)}
     if options.json:
         print(json.dumps(found))
     else:
@@ -198,10 +207,12 @@ def _status(options: argparse.Namespace) -> int:
 
 def _process(options: argparse.Namespace) -> int:
     """Be one process of a server: what the supervisor starts; or describe a config for it."""
-    if options.spawn[0] == "describe":
-        return _print_plan(Path(options.spawn[1]), options.spawn[2])
-    from schemas.spawn import read_spawn
+    from schemas.spawn import die_with_parent, read_spawn
 
+    if options.spawn[0] == "describe":
+        # It runs a user's code, which may never return: it must not outlive who asked.
+        die_with_parent(int(options.spawn[3]))
+        return _print_plan(Path(options.spawn[1]), options.spawn[2])
     spawn = read_spawn(options.spawn[0])
     if spawn.process == -1:
         from broker.server import run_broker
@@ -245,19 +256,6 @@ def _control_of(endpoint: str) -> str:
     return endpoint + ".control" if is_clients else endpoint
 
 
-def _nested(stats: dict[str, Any]) -> dict[str, Any]:
-    """Return "lane.qc.slots": 8 as {"lane": {"qc": {"slots": 8}}}; a lane's name may have dots, its counters have none."""
-    tree: dict[str, Any] = {}
-    for name, value in stats.items():
-        head, _, rest = name.partition(".")
-        middle, _, last = rest.rpartition(".")
-        place = tree
-        for part in (head, middle) if middle else (head,) if rest else ():
-            place = place.setdefault(part, {})
-        place[last or head] = value
-    return tree
-
-
 def _load(name: str, endpoint: str | None) -> Config:
     """Load a config file, or the demo's."""
     if name != DEMO:
@@ -278,7 +276,7 @@ def _absolute(endpoint: str | None) -> str:
 def _describe(config: Config) -> Plan:
     """Have another process load the models and make the plan, so that this one stays small and cannot be hurt by them."""
     child = subprocess.run(
-        [*_child_command(), "describe", str(Path(config.source).absolute()), config.server.endpoint],
+        [*_child_command(), "describe", str(Path(config.source).absolute()), config.server.endpoint, str(os.getpid())],
         stdout=subprocess.PIPE,
         check=False,
     )

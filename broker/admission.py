@@ -1,7 +1,7 @@
 """The backlog of one lane: who waits for a slot and in which order. Pure; owner: the broker's main thread.
 
-One discipline: strict priority levels; inside a level deficit round robin over clients, in rows; inside a client the
-earliest deadline first, then arrival. Nothing starves inside a level.
+One discipline: strict priority levels; inside a level deficit round robin over clients, in rows, where all connections with the
+same key are one client; inside a client the earliest deadline first, then arrival. Nothing starves inside a level.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
-from .life import QUEUED, Client, Request
+from .life import QUEUED, Request
 
 # Where ``Route.priority`` 0 stands among 1 (highest) to 255.
 DEFAULT_LEVEL = 8
@@ -22,7 +22,7 @@ SWEEP_ABOVE = 64
 class _Waiting:
     """One client's requests in one level: a heap by (deadline, ticket)."""
 
-    client: Client
+    client: bytes
     heap: list[tuple[int, int, Request]] = field(default_factory=list)
     deficit_rows: int = 0
 
@@ -32,7 +32,7 @@ class _Level:
     """One priority level: the clients that have something waiting, in turn."""
 
     ring: deque[_Waiting] = field(default_factory=deque)
-    by_client: dict[Client, _Waiting] = field(default_factory=dict)
+    by_client: dict[bytes, _Waiting] = field(default_factory=dict)
 
 
 class Backlog:
@@ -65,10 +65,11 @@ class Backlog:
         if level is None:
             level = self._levels[number] = _Level()
             self._order = sorted(self._levels)
-        waiting = level.by_client.get(request.client)
+        client = request.client.fair
+        waiting = level.by_client.get(client)
         if waiting is None:
             # With its quantum at once: who sends now and then must not wait a whole round longer than who always has more.
-            waiting = level.by_client[request.client] = _Waiting(request.client, deficit_rows=self._quantum_rows)
+            waiting = level.by_client[client] = _Waiting(client, deficit_rows=self._quantum_rows)
             level.ring.append(waiting)
         heapq.heappush(waiting.heap, (request.deadline_ns, request.ticket, request))
         self._entries += 1

@@ -46,7 +46,7 @@ class Answers:
         """
         if isinstance(body, Hello):
             client.packed_replies = body.packed_replies
-            client.name = body.client[:64]
+            client.name = client.name or body.client[:64]
             return self._welcome()
         if isinstance(body, Health):
             return self._health(body)

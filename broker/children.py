@@ -9,6 +9,9 @@ from pathlib import Path
 
 from .restarts import Restarts
 
+# Loading and warming up a large model on a busy machine takes a minute; a worker that needs longer hangs in its start.
+START_LIMIT_NS = 180_000_000_000
+
 
 @dataclass(slots=True)
 class Child:
@@ -46,7 +49,17 @@ def reap(child: Child) -> int | None:
     return status
 
 
-def is_stopped(pid: int) -> bool:
+def why_hanging(child: Child, now_ns: int) -> str:
+    """Return why *child* hangs, as far as that is seen from outside: it is stopped, or does not get ready; "" if it does not."""
+    if _is_stopped(child.pid):
+        return "it is stopped"
+    is_starting = child.incarnation > 0 and child.ready_ns is None
+    if is_starting and now_ns - child.started_ns > START_LIMIT_NS:
+        return f"it was not ready after {START_LIMIT_NS // 1_000_000_000} s"
+    return ""
+
+
+def _is_stopped(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

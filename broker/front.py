@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 
 import zmq
 
-from schemas.config import ServerConfig
 from schemas.error_templates import ErrorTemplates
-from schemas.layout import Layout, check_route, route_if_readable
+from schemas.layout import Layout, check_route, check_route_alone, route_if_readable
 from schemas.layout_cache import LayoutCache
 from schemas.logs import get_logger
 from schemas.messages import Cancel, read_message, write_message
@@ -20,11 +20,15 @@ from .core import Core, Ended
 from .intake import Frame, Intake
 from .life import Client, Request
 from .outbox import Outbox, Reply
+from .roster import Roster
 
 _INFER = int(Kind.INFER_REQUEST)
 _PACKED = int(Flag.PACKED)
-# More frames than any valid message has are read and dropped up to here, then the peer's message is refused as a whole.
+# Enough to see that a message has too many frames; what comes after is read and dropped.
 _FRAMES_KEPT = max(MAX_FRAMES, MAX_PACKED) + 1
+_FRAMES_PER_REST = 1024
+# A peer may send what takes long to check (15 ms for the worst header): others are served in between.
+TURN_NS = 5_000_000
 
 
 def _fault_of_ours(error: Exception) -> RequestError:
@@ -40,11 +44,10 @@ class Front:
         self,
         router: zmq.Socket[bytes],
         outbox: Outbox,
+        roster: Roster,
         core: Core,
         answers: Answers,
-        *,
         intake: Intake | None,
-        config: ServerConfig,
     ) -> None:
         self._recv = router.recv
         self._get = router.get
@@ -54,79 +57,92 @@ class Front:
         self._answers = answers
         answers.outboxes.append(outbox)
         self._intake = intake
-        self._max_clients = config.max_clients
-        self._max_message_bytes = config.max_message_bytes
-        self._clients: dict[bytes, Client] = {}
+        self.roster = roster
+        # The same bound for a whole message as for one frame.
+        self._max_message_bytes = int(router.get(zmq.MAXMSGSIZE))
         self._cache = LayoutCache()
         self._errors = ErrorTemplates()
+        self._unfinished: Iterator[None] | None = None
 
     # --- reading ---------------------------------------------------------------------------------------------------------
 
     def drain(self, now_ns: int, limit: int) -> int:
-        """Handle up to *limit* messages that are there; return how many."""
-        recv, get, clients = self._recv, self._get, self._clients
+        """Handle up to *limit* messages that are there, for TURN_NS at most; return how many, *limit* if more may be there."""
+        recv, get, clients, clock = self._recv, self._get, self.roster.clients, time.monotonic_ns
+        until_ns = clock() + TURN_NS
+        if self._unfinished is not None and not self._go_on(until_ns):
+            return limit
         for count in range(limit):
             try:
                 identity = recv(zmq.NOBLOCK)
             except zmq.Again:
                 return count
-            header = recv()
-            client = clients.get(identity) or self._new_client(identity)
+            client = clients.get(identity)
+            if client is None:
+                # As a Frame, which knows whose it is: once for each connection.
+                first = recv(copy=False)
+                client, header = self.roster.enter(identity, first), first.bytes
+            else:
+                header = recv()
             if not header and get(zmq.RCVMORE):
                 client.delimiter = True
                 header = recv()
-            if get(zmq.RCVMORE):
-                self._handle_frames(client, header, now_ns)
-            else:
+            if not get(zmq.RCVMORE):
                 self._handle(client, header, (), now_ns)
+            else:
+                self._unfinished = self._frames(client, header, now_ns)
+                if not self._go_on(until_ns):
+                    break
+            if clock() > until_ns:
+                break
         return limit
 
-    def _new_client(self, identity: bytes) -> Client:
-        """Remember who sent; a table full of idle names forgets the oldest, which only costs it its Hello's wishes."""
-        if len(self._clients) >= self._max_clients:
-            idle = [known for known, client in self._clients.items() if not client.in_flight and not client.orphans]
-            for known in idle[: len(idle) // 2 + 1]:
-                del self._clients[known]
-        client = self._clients[identity] = Client(identity)
-        return client
+    def _go_on(self, until_ns: int) -> bool:
+        """Work on the message in hand; return True when it is finished, False when time is over before."""
+        assert self._unfinished is not None
+        for _ in self._unfinished:
+            if time.monotonic_ns() > until_ns:
+                return False
+        self._unfinished = None
+        return True
 
-    def forget(self, client: Client) -> None:
-        """Drop a client that is gone."""
-        self._clients.pop(client.identity, None)
+    def _frames(self, client: Client, header: bytes, now_ns: int) -> Iterator[None]:
+        """Read and handle the rest of a message: payload frames by reference, the headers of a packed one as bytes.
 
-    def _handle_frames(self, client: Client, header: bytes, now_ns: int) -> None:
-        """Read the rest of a message: payload frames by reference, the headers of a packed one as bytes."""
+        Yields where it may rest until the next turn: one message may have millions of frames, or 64 headers that take 10 ms each.
+        """
         route = route_if_readable(header) if len(header) <= MAX_HEADER_BYTES else None
         is_packed = route is not None and bool(route.flags & _PACKED)
-        parts: list[bytes] = []
-        frames: list[Frame] = []
-        more, kept_bytes = True, 0
+        kept: list[bytes | zmq.Frame] = []
+        more, count, kept_bytes = True, 0, 0
         while more:
-            if is_packed:
-                part: bytes | zmq.Frame = self._recv()
-            else:
-                part = self._recv(copy=False)
+            part: bytes | zmq.Frame = self._recv() if is_packed and count < MAX_PACKED else self._recv(copy=False)
             more = bool(self._get(zmq.RCVMORE))
+            count += 1
             kept_bytes += len(part)
-            if len(parts) + len(frames) >= _FRAMES_KEPT or kept_bytes > 2 * self._max_message_bytes:
-                continue
-            if isinstance(part, bytes):
-                parts.append(part)
-            else:
-                frames.append(part.buffer)
+            if count <= _FRAMES_KEPT and kept_bytes <= 2 * self._max_message_bytes:
+                kept.append(part)
+            elif count % _FRAMES_PER_REST == 0:
+                yield
         if not is_packed:
-            self._handle(client, header, frames, now_ns)
-        elif len(parts) < MAX_PACKED:
-            for one in (header, *parts):
-                self._handle(client, one, (), now_ns)
-        else:
-            error = RequestError(Code.BAD_FRAMES, field="packed", expected=f"at most {MAX_PACKED} headers", got=len(parts) + 1)
+            self._handle(client, header, [part.buffer for part in kept if isinstance(part, zmq.Frame)], now_ns)
+        elif count >= MAX_PACKED:
+            error = RequestError(Code.BAD_FRAMES, field="packed", expected=f"at most {MAX_PACKED} headers", got=count + 1)
             self._refuse_unread(client, header, error)
+        elif kept_bytes > self._max_message_bytes:
+            self._refuse_unread(client, header, self._too_large("packed", kept_bytes))
+        else:
+            for one in (header, *kept):
+                assert isinstance(one, bytes)
+                self._handle(client, one, (), now_ns)
+                yield
 
     # --- one message -----------------------------------------------------------------------------------------------------
 
     def _handle(self, client: Client, header: bytes, frames: Sequence[Frame], now_ns: int) -> None:
         try:
+            if client.barred:
+                raise RequestError(Code.UNAUTHORIZED, message=client.barred)
             layout = self._read_layout(header, frames)
             route = ROUTE.unpack_from(header, layout.route_at)
             if route[9] != _INFER or _INFER not in layout.kinds or self._intake is None:
@@ -150,19 +166,24 @@ class Front:
 
     def _read_layout(self, header: bytes, frames: Sequence[Frame]) -> Layout:
         """Return the verified layout of a message, after the checks of what can be counted."""
-        if len(header) > MAX_HEADER_BYTES:
-            raise RequestError(Code.TOO_LARGE, field="header", expected=f"at most {MAX_HEADER_BYTES} bytes", got=len(header))
         if len(frames) > MAX_FRAMES:
             raise RequestError(Code.BAD_FRAMES, field="frames", expected=f"at most {MAX_FRAMES}", got=len(frames))
         if frames and sum(map(len, frames)) > self._max_message_bytes:
-            limit = f"at most {self._max_message_bytes} bytes (server.max_message_bytes)"
-            raise RequestError(Code.TOO_LARGE, field="frames", expected=limit, got=sum(map(len, frames)))
+            raise self._too_large("frames", sum(map(len, frames)))
+        if len(header) > MAX_HEADER_BYTES:
+            raise RequestError(Code.TOO_LARGE, field="header", expected=f"at most {MAX_HEADER_BYTES} bytes", got=len(header))
         try:
             return self._cache.read(header)
         except RequestError:
+            # What is wrong with the tensors comes after what the Route says wrong of itself.
+            check_route_alone(header, len(frames))
             raise
         except Exception as error:
             raise _fault_of_ours(error) from error
+
+    def _too_large(self, field: str, size: int) -> RequestError:
+        limit = f"at most {self._max_message_bytes} bytes (server.max_message_bytes)"
+        return RequestError(Code.TOO_LARGE, field=field, expected=limit, got=size)
 
     def _read_request(
         self, client: Client, layout: Layout, route: Sequence[int], header: bytes, frames: Sequence[Frame], now_ns: int

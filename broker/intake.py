@@ -21,8 +21,8 @@ from .life import Client, Request
 
 Frame: TypeAlias = bytes | memoryview
 
-# Bindings kept, one for each layout that clients use; more are made anew, nothing is lost.
-MAX_BINDINGS = 4096
+# Bindings kept, one for each layout that clients use, as many as a LayoutCache keeps; more are made anew, nothing is lost.
+MAX_BINDINGS = 1024
 # Plain integers: an enum's operators cost 1 us each.
 _UNSUPPORTED = int(Flag.STREAM | Flag.REPLY_IN_LEASE)
 _IDEMPOTENT = int(Flag.IDEMPOTENT)
@@ -148,9 +148,10 @@ class Intake:
             layout.checksum_at >= 0
             or any(t.dtype == DType.BYTES or (layout.finite and t.dtype in FLOATS) for t in layout.tensors),
         )
-        if len(self._bindings) >= MAX_BINDINGS:
-            self._bindings.clear()
-        self._bindings[layout.key] = binding
+        if layout.key > 0:
+            if len(self._bindings) >= MAX_BINDINGS:
+                self._bindings.clear()
+            self._bindings[layout.key] = binding
         return binding
 
 

@@ -70,7 +70,11 @@ LIVE = frozenset({QUEUED, WAITING, HELD, CONDEMNED})
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One connection: its requests in flight by the client's own ids, and its orphans (answered, still in a slot)."""
+    """One connection: its requests in flight by the client's own ids, and its orphans (answered, still in a slot).
+
+    *fair* is whose turn its requests take: the connection's own, or its key's, shared by all connections of that key. *barred* is
+    why nothing more is taken from it, "" as long as it is welcome.
+    """
 
     identity: bytes
     in_flight: dict[int, Request] = field(default_factory=dict)
@@ -79,6 +83,12 @@ class Client:
     delimiter: bool = False
     gone: bool = False
     name: str = ""
+    fair: bytes = b""
+    barred: str = ""
+
+    def __post_init__(self) -> None:
+        """Give the connection a turn of its own when it has no key."""
+        self.fair = self.fair or self.identity
 
 
 @dataclass(slots=True, eq=False)

@@ -103,5 +103,5 @@ class Results:
             lane, request = ended.request.lane, ended.request
             row = self._arenas[lane.index].regions[lane.plan.links[0].region][request.slot, : request.payload_bytes]
             message += f"; input blake2b-64 {hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()}"
-            get_logger().error("quarantined", lane=lane.plan.name, message=message)
+            get_logger().error("quarantined", lane=lane.plan.name, client=request.client.name, message=message)
         self._front.answer_ended(ended, message)

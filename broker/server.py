@@ -24,6 +24,7 @@ from .answers import Answers
 from .channel import Channel
 from .core import Core
 from .crew import Crew
+from .curve import Keeper
 from .dispatch import Dispatcher
 from .front import Front
 from .incarnations import Incarnations
@@ -33,6 +34,7 @@ from .life import Client
 from .metrics import Ledger
 from .outbox import Outbox
 from .results import Results
+from .roster import Roster
 from .sockets import front_router, seed_routing_ids, sink_pull
 
 # One turn takes so much from each socket, so that none waits for long while another is busy.
@@ -42,8 +44,8 @@ DISPATCH_PER_TURN = 256
 TICK_NS = 20_000_000
 IDLE_TICK_NS = 200_000_000
 # Bits of the sockets that have something to read.
-_SINK, _FRONT, _CONTROL, _CHANNEL = 1, 2, 4, 8
-_ALL = _SINK | _FRONT | _CONTROL | _CHANNEL
+_SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER = 1, 2, 4, 8, 16
+_ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER
 _FLAGS_AT = 40  # of Route.flags in the Route
 _PACKED = int(Flag.PACKED)
 
@@ -69,6 +71,7 @@ class Server:
         self._channel = Channel(spawn.channel)
         seed_routing_ids()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._keeper = None if config.curve is None else Keeper(self._context, config.curve)
         self._sink = sink_pull(self._context, sink_endpoint(spawn.directory, spawn.epoch))
         self._lanes = [self._lane(i) for i in range(len(plan.lanes))]
         self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight)
@@ -105,6 +108,8 @@ class Server:
             self._control_socket.fileno(): _CONTROL,
             self._channel.fileno(): _CHANNEL,
         }
+        if self._keeper is not None:
+            self._bits[self._keeper.fileno()] = _KEEPER
         self._epoll = select.epoll()
         for descriptor in self._bits:
             self._epoll.register(descriptor, select.EPOLLIN)
@@ -115,7 +120,9 @@ class Server:
         return Lane(plan, self._arenas[index], membarrier.barrier, replicas=replicas)
 
     def _door(self, endpoint: str, answers: Answers, intake: Intake | None) -> Front:
-        router = front_router(self._context, self._config.server, endpoint)
+        # The control socket is ipc beside [curve]: file rights guard it.
+        keeper = None if intake is None else self._keeper
+        router = front_router(self._context, self._config.server, endpoint, keeper)
         if intake is None:
             self._control_socket = router
         else:
@@ -127,7 +134,8 @@ class Server:
             on_gone=self._client_gone,
             pack=mark_packed,
         )
-        return Front(router, outbox, self._core, answers, intake=intake, config=self._config.server)
+        roster = Roster(self._config.server.max_clients, None if keeper is None else keeper.allowed)
+        return Front(router, outbox, roster, self._core, answers, intake)
 
     # --- the loop --------------------------------------------------------------------------------------------------------
 
@@ -156,6 +164,8 @@ class Server:
             self._control.outbox.end_turn()
         if ready & _CHANNEL:
             self._listen()
+        if self._keeper is not None and ready & _KEEPER and self._keeper.drain(MESSAGES_PER_TURN) == MESSAGES_PER_TURN:
+            more |= _KEEPER
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
         self._front.outbox.end_turn()
@@ -199,6 +209,8 @@ class Server:
             for ended in self._core.refuse_stuck():
                 self._results.answer(ended)
         self._crew.report_hanging(now_ns)
+        if self._keeper is not None and self._keeper.look(now_ns):
+            self._front.roster.review()
         self._front.outbox.retry(now_ns)
         self._control.outbox.retry(now_ns)
         if self._core.draining:
@@ -233,13 +245,15 @@ class Server:
         """Forget a client that cannot be reached: its queued requests end, its running ones become orphans."""
         self._core.ledger.undeliverable += finals_lost
         self._core.gone(client)
-        self._front.forget(client)
-        self._control.forget(client)
+        self._front.roster.forget(client)
+        self._control.roster.forget(client)
 
     def _close(self) -> None:
         self._dispatcher.close()
         for socket in (self._front_socket, self._control_socket):
             socket.close()
+        if self._keeper is not None:
+            self._keeper.close()
         self._sink.close(linger=0)
         self._context.term()
         self._channel.close()

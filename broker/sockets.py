@@ -11,6 +11,8 @@ import zmq
 from schemas.config import ServerConfig
 from schemas.status import ConfigError
 
+from .curve import Keeper
+
 # A TCP peer that does not finish its handshake in this time is cut off.
 HANDSHAKE_MS = 1000
 BACKLOG = 1024
@@ -22,8 +24,13 @@ def seed_routing_ids() -> None:
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 
 
-def front_router(context: zmq.Context[zmq.Socket[bytes]], config: ServerConfig, endpoint: str) -> zmq.Socket[bytes]:
+def front_router(
+    context: zmq.Context[zmq.Socket[bytes]], config: ServerConfig, endpoint: str, keeper: Keeper | None = None
+) -> zmq.Socket[bytes]:
     """Bind a ROUTER for clients: told of peers that are gone, never blocking, frames bounded, heartbeats on.
+
+    Args:
+        keeper: who says which keys may come in; None where none are asked for.
 
     Raises:
         ConfigError: the endpoint cannot be bound; one line with the cure.
@@ -36,6 +43,8 @@ def front_router(context: zmq.Context[zmq.Socket[bytes]], config: ServerConfig, 
     router.setsockopt(zmq.HEARTBEAT_IVL, config.heartbeat_ms)
     router.setsockopt(zmq.HEARTBEAT_TIMEOUT, config.heartbeat_timeout_ms)
     router.setsockopt(zmq.BACKLOG, BACKLOG)
+    if keeper is not None:
+        keeper.guard(router)
     _bind(router, endpoint)
     return router
 

@@ -25,8 +25,9 @@ from schemas.spawn import Spawn, plan_path
 from schemas.words import BOARD_BYTES, HEAD_BEAT_NS
 
 from .channel import Channel
-from .children import Child, Post, is_stopped, reap, status_text
+from .children import Child, Post, reap, status_text, why_hanging
 from .memory import EpochMemory
+from .notify import Notifier
 from .places import Places
 from .restarts import Restarts
 
@@ -65,6 +66,7 @@ class Supervisor:
             for replica in range(process.replicas)
         ]
         self._broker_restarts = Restarts()
+        self._notifier = Notifier(os.environ)
         self._has_served = False
         self._signals = 0
         self._kill_broker_at_ns = 0
@@ -146,6 +148,7 @@ class Supervisor:
         self._channel.send("terminate")
         drain_ns = 0 if self._signals > 1 else int(self._config.server.drain_s * 1e9)
         self._kill_broker_at_ns = time.monotonic_ns() + drain_ns + DRAIN_GRACE_NS
+        self._notifier.stopping()
         self._log.info("stopping", signals=self._signals)
 
     def _ask_for_starts(self) -> None:
@@ -169,6 +172,7 @@ class Supervisor:
             elif name == "serving" and not self._has_served:
                 self._has_served = True
                 self._on_serving(event["endpoint"])
+                self._notifier.ready()
             elif name == "refused":
                 self._refusal = event["reason"]
 
@@ -221,10 +225,11 @@ class Supervisor:
             os.kill(child.pid, signal.SIGKILL)
 
     def _watch(self, now_ns: int) -> None:
-        """Kill children that are stopped, and a broker that does not beat or does not end."""
+        """Kill children that are stopped or do not get ready, and a broker that does not beat or does not end."""
         for child in (self._broker, *(post.child for post in self._posts if post.child is not None)):
-            if is_stopped(child.pid):
-                self._log.warning("killed_stopped", child=child.name, child_pid=child.pid)
+            reason = why_hanging(child, now_ns)
+            if reason:
+                self._log.warning("killed_hanging", child=child.name, child_pid=child.pid, reason=reason)
                 os.kill(child.pid, signal.SIGKILL)
         beat_ns = self._beat[HEAD_BEAT_NS]
         silent = now_ns - beat_ns > BROKER_SILENCE_NS if beat_ns else now_ns - self._broker.started_ns > BROKER_START_NS
@@ -232,6 +237,8 @@ class Supervisor:
         if silent or too_late:
             self._log.error("killed_broker", reason="it does not end" if too_late else "it does not beat")
             os.kill(self._broker.pid, signal.SIGKILL)
+        elif beat_ns:
+            self._notifier.alive(now_ns)
 
     def _worker_died(self, post: Post, child: Child, status: int) -> bool:
         """Tell the broker and plan the next start; True when the server never came up and never will."""

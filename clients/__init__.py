@@ -15,9 +15,11 @@ if IDENTIFIER != b"SLT1":
 
 from schemas.arrays import Bfloat16, Encoded
 
+from .aio import AsyncClient
 from .calls import Options, Pending, Result
 from .client import Client
 from .errors import (
+    BadKeys,
     BadReply,
     Busy,
     CallError,
@@ -29,9 +31,12 @@ from .errors import (
     ServerUnreachable,
     SlotlineError,
     Superseded,
+    Unauthorized,
 )
 
 __all__ = [
+    "AsyncClient",
+    "BadKeys",
     "BadReply",
     "Bfloat16",
     "Busy",
@@ -49,4 +54,5 @@ __all__ = [
     "ServerUnreachable",
     "SlotlineError",
     "Superseded",
+    "Unauthorized",
 ]

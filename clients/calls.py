@@ -129,6 +129,10 @@ class Pending(Generic[T]):
         self.outcome: T | SlotlineError | None = None
         self._wait = wait
 
+    def end(self, outcome: T | SlotlineError) -> None:
+        """Let the call end with *outcome*: the session's to do, once."""
+        self.outcome = outcome
+
     def done(self) -> bool:
         """Take what has arrived, without waiting, and return whether the call has ended."""
         if self.outcome is None:

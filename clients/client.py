@@ -8,7 +8,8 @@ every call in flight ends with ConnectionLost, and the caller decides; the next 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import zmq
@@ -18,7 +19,8 @@ from schemas.params import ParamValue
 from schemas.status import ControlOp, HealthScope
 
 from .calls import Options, Pending, Result
-from .errors import SlotlineError
+from .errors import RAISE, SlotlineError, fail_safe
+from .keys import read_keys
 from .line import Line
 from .many import Many
 from .session import Outgoing
@@ -35,19 +37,41 @@ class Client:
     Args:
         endpoint: such as "ipc://run/slotline.ipc" or "tcp://127.0.0.1:7000".
         timeout_s: how long connecting, and a call that names no budget, may take.
-        context: ZeroMQ's, when the process has its own; default: the process-wide one.
+        connect: False = the first call connects, so that a client can be made before there is a server.
+        server_key: for a server with CURVE, its public key (40 characters), or the Path of the file with it.
+        key, key_file: then also this client's (public, secret), or the file with both.
 
     Raises:
         ServerUnreachable: nobody answered in time.
+        Unauthorized: the server does not take this client's key, or is not the one whose key was given.
+        BadKeys: a key is missing or wrong.
         RequestRefused: the server does not take this client.
     """
 
-    def __init__(self, endpoint: str, *, timeout_s: float = 5.0, context: zmq.Context[zmq.Socket[bytes]] | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout_s: float = 5.0,
+        connect: bool = True,
+        server_key: str | Path = "",
+        key: tuple[str, str] | None = None,
+        key_file: str | Path = "",
+    ) -> None:
         if not 0 < timeout_s < 1e6:
             raise ValueError(f"timeout_s: expected more than 0 and less than 1e6 seconds, got {timeout_s}")
-        self._line = Line(context or zmq.Context.instance(), endpoint, int(timeout_s * _NS_PER_S))
+        keys = read_keys(server_key, key, key_file)
+        self._line = Line(zmq.Context.instance(), endpoint, int(timeout_s * _NS_PER_S), keys)
         self._session = self._line.session
-        self._line.make_ready(time.monotonic_ns())
+        if connect:
+            self._connect()
+
+    def _connect(self) -> None:
+        try:
+            self._line.make_ready(time.monotonic_ns())
+        except BaseException:
+            self._line.close()
+            raise
 
     def __enter__(self) -> Self:
         """Return the client; it is closed at the end of the block."""
@@ -73,12 +97,25 @@ class Client:
 
     # --- inference -------------------------------------------------------------------------------------------------------
 
-    def infer(self, model: str, inputs: Inputs, **options: Unpack[Options]) -> Result:
+    @overload
+    def infer(self, model: str, inputs: Inputs, **options: Unpack[Options]) -> Result: ...
+
+    @overload
+    def infer(
+        self, model: str, inputs: Inputs, *, on_failure: Callable[[SlotlineError], T], **options: Unpack[Options]
+    ) -> Result | T: ...
+
+    @overload
+    def infer(self, model: str, inputs: Inputs, *, on_failure: T, **options: Unpack[Options]) -> Result | T: ...
+
+    def infer(self, model: str, inputs: Inputs, *, on_failure: Any = RAISE, **options: Unpack[Options]) -> Any:
         """Send one request and return its result.
 
         Args:
             model: the lane's name.
             inputs: name -> array, list of bytes, or Encoded.
+            on_failure: returned instead of raising any SlotlineError, at the latest when the budget is used up; a function is
+                called with the error, and what it returns is returned.
             options: see ``Options``.
 
         Raises:
@@ -88,7 +125,10 @@ class Client:
             ConnectionLost: the connection ended first; it may have run.
             ServerUnreachable: there is no connection and nobody answers.
         """
-        return self.submit(model, inputs, **options).result()
+        try:
+            return self.submit(model, inputs, **options).result()
+        except SlotlineError as error:
+            return fail_safe(on_failure, error)
 
     def submit(self, model: str, inputs: Inputs, **options: Unpack[Options]) -> Pending[Result]:
         """Send one request and return the call, to be waited for later; raises what is found out before it is sent."""

@@ -11,6 +11,7 @@ from zmq.utils.monitor import recv_monitor_message
 from schemas.wire import MAX_HEADER_BYTES, MAX_PACKED
 
 from .errors import ServerUnreachable
+from .keys import Keys
 from .session import BY_REFERENCE_BYTES, Frame
 
 # Until the server is there; afterwards a connection that ends is never used again.
@@ -22,21 +23,33 @@ HEARTBEAT_MS = 1_000
 HEARTBEAT_TIMEOUT_MS = 10_000
 
 _HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_MECHANISM_MISMATCH = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 _MORE = zmq.SNDMORE | zmq.NOBLOCK
+_UNKNOWN_KEY = "the server does not have this client's public key on its list: have it put into its curve.clients directory"
+_WANTS_KEYS = "the server takes clients with keys only: give server_key, and key or key_file"
+_USES_NO_KEYS = "the server there uses no keys: leave server_key away, or name another endpoint"
 
 
 class Connection:
     """A socket that is used until its connection ends.
 
+    Args:
+        keys: for a server with CURVE.
+
     Attributes:
         end: how it has ended, "" as long as nobody has seen that.
+        refusal: why the server does not take this client and will not the next time, "" if it has not said so.
+        was_cut_short: whether the server broke off the handshake without a word.
 
     Raises:
         ServerUnreachable: *endpoint* is not one.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, keys: Keys | None = None) -> None:
         self.end = ""
+        self.refusal = ""
+        self.was_cut_short = False
+        self._has_keys = keys is not None
         self._socket = context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
@@ -45,6 +58,8 @@ class Connection:
         if endpoint.startswith("tcp:"):
             self._socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
             self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        if keys is not None:
+            keys.apply(self._socket)
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILED)
         self._recv, self._send = self._socket.recv, self._socket.send
         self._readable = [(self._socket, zmq.POLLIN), (self._monitor, zmq.POLLIN)]
@@ -94,6 +109,18 @@ class Connection:
             if socket is self._monitor:
                 self._read_end()
 
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """The descriptors that an event loop watches: news of messages, and of the connection's end.
+
+        They tell of news since the socket was last looked at, by ``has_message`` or ``has_ended``, or was sent on.
+        """
+        return self._socket.fileno(), self._monitor.fileno()
+
+    def has_message(self) -> bool:
+        """Return whether a message has arrived, without waiting."""
+        return bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+
     def has_ended(self) -> bool:
         """Return whether the connection has ended, without waiting."""
         if int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN:
@@ -101,9 +128,19 @@ class Connection:
         return bool(self.end)
 
     def _read_end(self) -> None:
-        event = recv_monitor_message(self._monitor)["event"]
-        is_disconnected = event == zmq.EVENT_DISCONNECTED
-        self.end = "the server closed the connection" if is_disconnected else "what listens there is no Slotline server"
+        message = recv_monitor_message(self._monitor)
+        event = message["event"]
+        is_other_mechanism = event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and message["value"] == _MECHANISM_MISMATCH
+        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            self.end = self.refusal = _UNKNOWN_KEY
+        elif is_other_mechanism:
+            self.end = self.refusal = _USES_NO_KEYS if self._has_keys else _WANTS_KEYS
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._has_keys:
+            # What a wrong server_key looks like. But so does a server that ends just then.
+            self.end, self.was_cut_short = "the server broke off the handshake", True
+        else:
+            is_disconnected = event == zmq.EVENT_DISCONNECTED
+            self.end = "the server closed the connection" if is_disconnected else "what listens there is no Slotline server"
 
     def close(self, *, linger_ms: int = LINGER_MS) -> None:
         """Give the socket back."""

@@ -8,6 +8,8 @@ All of them are SlotlineError; ``code`` is the wire's Code, NONE when no message
 
 from __future__ import annotations
 
+from typing import Any
+
 from schemas.messages import Failure
 from schemas.status import Code, RequestError
 
@@ -57,6 +59,17 @@ class RequestRefused(CallError):
     """The request was not taken: it is wrong (1xx), or comes at a bad time (2xx, a Busy)."""
 
 
+class Unauthorized(RequestRefused):
+    """The server does not take this client's key, or is not the one whose key was given; see to the keys, then try again.
+
+    Raised when connecting, and of calls when the key was taken off the server's list meanwhile.
+    """
+
+
+class BadKeys(SlotlineError, ValueError):
+    """A key that the caller gave is missing, damaged, or not readable; nothing was sent."""
+
+
 class Busy(RequestRefused):
     """Not now (2xx): try again after ``retry_after_us``."""
 
@@ -77,7 +90,11 @@ class Superseded(CallError):
     """A newer request of the same key took its place."""
 
 
-_GONE: dict[Code, type[CallError]] = {
+# What ``infer`` does on a failure unless told otherwise; no value of a caller's is this one.
+RAISE = object()
+
+_CLASSES: dict[Code, type[CallError]] = {
+    Code.UNAUTHORIZED: Unauthorized,
     Code.DEADLINE_EXCEEDED: DeadlineExceeded,
     Code.CANCELLED: Cancelled,
     Code.SUPERSEDED: Superseded,
@@ -87,7 +104,7 @@ _GONE: dict[Code, type[CallError]] = {
 def error_of(failure: Failure) -> CallError:
     """Return the exception that an error reply stands for."""
     code = failure.code
-    kind = _GONE.get(code) or (RequestFailed if code >= Code.INTERNAL else Busy if code >= Code.BUSY else RequestRefused)
+    kind = _CLASSES.get(code) or (RequestFailed if code >= Code.INTERNAL else Busy if code >= Code.BUSY else RequestRefused)
     return kind(code, failure.message, field=failure.field, retry_after_us=failure.retry_after_us, stage=failure.stage)
 
 
@@ -96,3 +113,31 @@ def refused_here(error: RequestError) -> RequestRefused:
     # The encoder does not know which side it works for; a request that does not fit is too large.
     code = Code.TOO_LARGE if error.code == Code.OUTPUT_TOO_LARGE else error.code
     return RequestRefused(code, error.message, field=error.field)
+
+
+def unreachable(endpoint: str, within: str, why: str = "") -> ServerUnreachable:
+    """Return the error of a call that found no server *within* its time; *why* is how the last connection ended."""
+    last = f", last: {why}" if why else ""
+    cure = "start one there with `slotline serve CONFIG`, or name another endpoint"
+    return ServerUnreachable(f"{endpoint}: no server answered {within}{last}; {cure}")
+
+
+def connection_lost(endpoint: str, model: str, reason: str) -> ConnectionLost:
+    """Return the error of a call that was in flight when the connection ended."""
+    return ConnectionLost(f"{model}: {endpoint}: {reason} with the call in flight")
+
+
+def unauthorized(endpoint: str, reason: str) -> Unauthorized:
+    """Return the error of a client whose keys, or the server's, are not the right ones."""
+    return Unauthorized(Code.UNAUTHORIZED, f"{endpoint}: {reason}")
+
+
+def fail_safe(on_failure: Any, error: SlotlineError) -> Any:
+    """Return what takes the place of a result: *on_failure*, or what it returns for *error*.
+
+    Raises:
+        SlotlineError: *error* itself, when *on_failure* is RAISE.
+    """
+    if on_failure is RAISE:
+        raise error
+    return on_failure(error) if callable(on_failure) else on_failure

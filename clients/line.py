@@ -13,11 +13,15 @@ from schemas.status import Code
 
 from .calls import Pending
 from .connection import Connection
-from .errors import BadReply, Cancelled, ConnectionLost, DeadlineExceeded, ServerUnreachable
+from .errors import BadReply, Cancelled, ConnectionLost, DeadlineExceeded, connection_lost, unauthorized, unreachable
+from .keys import Keys
 from .session import Frame, Session
 
 # Between two tries of a server that ends each connection.
 RETRY_S = 0.05
+# So many handshakes in a row that the server breaks off are no accident: it cannot read what is encrypted for another key.
+MAX_CUT_SHORT = 3
+CUT_SHORT = "the server broke off the handshake: see whether server_key is its public key"
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
 
@@ -27,18 +31,23 @@ class Line:
 
     Args:
         timeout_ns: how long connecting may take, and a call that names no budget.
+        keys: for a server with CURVE.
 
     Attributes:
         session: what the messages mean.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, timeout_ns: int) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, timeout_ns: int, keys: Keys | None = None) -> None:
         self.session = Session(timeout_us=max(1, timeout_ns // 1000), wait=self.wait)
         self._context = context
         self._endpoint = endpoint
         self._timeout_ns = timeout_ns
+        self._keys = keys
         self._owner = threading.get_ident()
         self._connection: Connection | None = None
+        # Of a connection whose server has not answered yet.
+        self._hello: Pending[Any] | None = None
+        self._cut_short = 0
         self._is_closed = False
 
     def close(self) -> None:
@@ -95,15 +104,22 @@ class Line:
                 session.receive(*message)
         except BadReply as error:
             end = str(error)
-        if end:
+        if connection.refusal:
+            self.session.end_all(lambda _: unauthorized(self._endpoint, connection.refusal))
+            self._drop_connection()
+        elif end:
+            self._cut_short = self._cut_short + 1 if connection.was_cut_short else 0
             self._lose(end)
 
     def _lose(self, reason: str) -> None:
         """End the connection and what is in flight on it."""
+        self.session.end_all(lambda model: connection_lost(self._endpoint, model, reason))
         self._drop_connection()
-        self.session.end_all(lambda model: ConnectionLost(f"{model}: {self._endpoint}: {reason} with the call in flight"))
 
     def _drop_connection(self) -> None:
+        if self._hello is not None:
+            self.session.expire_one(self._hello)
+            self._hello = None
         if self._connection is not None:
             self._connection.close(linger_ms=0)
             self._connection = None
@@ -124,34 +140,48 @@ class Line:
         # Looked at before each call (2 us), so that a server's restart costs an idle client none.
         if self._connection is not None and self._connection.has_ended():
             self.turn(0)
-        if self._connection is None:
+        if self._connection is None or self._hello is not None:
             self._connect(min(self._timeout_ns, budget_us * 1000) if budget_us else self._timeout_ns)
         if self.session.is_full:
             self.turn(0)
             self.session.expire(now_ns)
 
     def _connect(self, timeout_ns: int) -> None:
-        """Open a connection and say Hello, until the server answers or the time is up."""
+        """Wait for the server's answer to a Hello until the time is up.
+
+        What is begun by then goes on: the next call finds it further, so that a server is also reached by calls whose budgets are
+        shorter than connecting takes.
+        """
         until_ns = time.monotonic_ns() + timeout_ns
         why = ""
         while (left_ns := until_ns - time.monotonic_ns()) > 0:
-            self._connection = Connection(self._context, self._endpoint)
             try:
-                hello = self.session.hello(time.monotonic_ns(), timeout_us=-(-left_ns // 1000))
-                self.put([hello.call], hello.header, hello.frames)
-                self.session.welcome(hello.call.result())
+                hello = self._hello or self._say_hello()
+                self.session.welcome(hello.result(left_ns / _NS_PER_S))
+                self._hello = None
                 return
             except ConnectionLost as error:
-                why = f", last: {error}"
+                why = str(error)
+                if self._cut_short >= MAX_CUT_SHORT:
+                    raise unauthorized(self._endpoint, CUT_SHORT) from None
                 time.sleep(min(RETRY_S, max(0, until_ns - time.monotonic_ns()) / _NS_PER_S))
             except DeadlineExceeded:
+                # What listens there does not answer: the next connection may reach a better one.
+                self._drop_connection()
+            except TimeoutError:
                 break
             except BaseException:
                 self._drop_connection()
                 raise
-        self._drop_connection()
-        cure = "start one there with `slotline serve CONFIG`, or name another endpoint"
-        raise ServerUnreachable(f"{self._endpoint}: no server answered within {timeout_ns / _NS_PER_S:g} s{why}; {cure}")
+        raise unreachable(self._endpoint, f"within {timeout_ns / _NS_PER_S:g} s", why)
+
+    def _say_hello(self) -> Pending[Any]:
+        """Open a connection and greet the server; the answer is waited for as long as the client's own timeout."""
+        self._connection = Connection(self._context, self._endpoint, self._keys)
+        hello = self.session.hello(time.monotonic_ns(), timeout_us=max(1, self._timeout_ns // 1000))
+        self._hello = hello.call
+        self.put([hello.call], hello.header, hello.frames)
+        return hello.call
 
     def check_owner(self) -> None:
         """Raise RuntimeError in a thread that is not the client's."""

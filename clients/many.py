@@ -51,8 +51,8 @@ class Many:
 
     def add(self, inputs: Mapping[str, Any]) -> None:
         """Start one request, after waiting for room."""
-        if len(self._in_flight) >= self._max_in_flight or self._bytes_in_flight >= MAX_BYTES:
-            self._make_room()
+        for call in self.crowd():
+            _outcome(call)
         try:
             outgoing = self._start(inputs)
         except SlotlineError as error:
@@ -66,24 +66,31 @@ class Many:
             self._send([outgoing])
             return
         if len(self._pack) >= MAX_PACKED or self._pack_bytes + size > self._max_message_bytes:
-            self._flush()
+            self.flush()
         self._pack.append(outgoing)
         self._pack_bytes += size
 
     def finish(self) -> list[Result | SlotlineError]:
         """Wait for all, and return what became of each, in order."""
-        self._flush()
+        self.flush()
         return [_outcome(entry) for entry in self._entries]
 
-    def _make_room(self) -> None:
-        """Wait for the oldest requests, as many as a pack takes, so that the next packs are full."""
-        self._flush()
-        for _ in range(min(MAX_PACKED, len(self._in_flight))):
-            call, size = self._in_flight.popleft()
-            self._bytes_in_flight -= size
-            _outcome(call)
+    def crowd(self) -> list[Pending[Result]]:
+        """Return the calls that must end before another may start: none while there is room."""
+        if len(self._in_flight) < self._max_in_flight and self._bytes_in_flight < MAX_BYTES:
+            return []
+        self.flush()
+        # As many as a pack takes, so that the next packs are full.
+        oldest = [self._in_flight.popleft() for _ in range(min(MAX_PACKED, len(self._in_flight)))]
+        self._bytes_in_flight -= sum(size for _, size in oldest)
+        return [call for call, _ in oldest]
 
-    def _flush(self) -> None:
+    def calls(self) -> list[Pending[Result]]:
+        """Return every call that was started, in order."""
+        return [entry for entry in self._entries if isinstance(entry, Pending)]
+
+    def flush(self) -> None:
+        """Send what waits for its pack to be full."""
         # Not what a lost connection has ended meanwhile: its caller was told that it may have to be sent again.
         pack = [outgoing for outgoing in self._pack if outgoing.call.outcome is None]
         self._pack, self._pack_bytes = [], 0

@@ -66,6 +66,7 @@ class Session:
     Args:
         timeout_us: how long a call lasts when it names no budget.
         wait: called by a Pending whose result is wanted; it returns when the call has ended or the given seconds have passed.
+        pending: what a call is for the shell.
 
     Attributes:
         epoch: the server's present life, 0 before the first Welcome.
@@ -73,13 +74,14 @@ class Session:
         strays: replies to calls that had ended before, or that nobody made.
     """
 
-    def __init__(self, *, timeout_us: int, wait: Wait) -> None:
+    def __init__(self, *, timeout_us: int, wait: Wait, pending: type[Pending[Any]] = Pending) -> None:
         self.epoch = 0
         self.limits = Limits()
         self.strays = 0
         self._timeout_us = timeout_us
         self._plain_route = (timeout_us, timeout_us, 0, 0, _IDEMPOTENT)
         self._wait = wait
+        self._pending = pending
         self._last_id = 0
         self._calls: dict[int, Pending[Any]] = {}
         self._forms = Forms()
@@ -100,6 +102,11 @@ class Session:
     def hello(self, now_ns: int, *, timeout_us: int) -> Outgoing:
         """Start a connection; the answer goes to ``welcome``."""
         return self.ask(Hello(CLIENT, (IDENTIFIER.decode(),), packed_replies=True), now_ns, timeout_us=timeout_us)
+
+    def await_welcome(self, now_ns: int) -> Outgoing:
+        """Start a call that is answered by being connected: its header is empty, for there is nothing to send."""
+        self._last_id += 1
+        return Outgoing(self._start("connect", now_ns + self._timeout_us * NS_PER_US, Kind.WELCOME), b"")
 
     def ask(self, body: Body, now_ns: int, *, timeout_us: int = 0) -> Outgoing:
         """Start a call that is no inference; its result is the body of the answer."""
@@ -144,11 +151,11 @@ class Session:
         """End *call* now, and return the message that tells the server; None when it had ended by itself."""
         if self._calls.pop(call.request_id, None) is None:
             return None
-        call.outcome = Cancelled(Code.CANCELLED, f"{call.model}: cancelled by its caller")
+        call.end(Cancelled(Code.CANCELLED, f"{call.model}: cancelled by its caller"))
         return write_message(Cancel(), (call.request_id, 0, 0))
 
     def _start(self, model: str, deadline_ns: int, answer: Kind) -> Pending[Any]:
-        call: Pending[Any] = Pending(self._last_id, model, deadline_ns, answer, self._wait)
+        call = self._pending(self._last_id, model, deadline_ns, answer, self._wait)
         self._calls[self._last_id] = call
         return call
 
@@ -220,20 +227,25 @@ class Session:
         try:
             check_route(route, layout, len(frames))
             if route[9] == _INFER_REPLY == call.answer:
-                call.outcome = Result(read_outputs(layout.tensors, header, frames), header, layout)
+                outcome: Any = Result(read_outputs(layout.tensors, header, frames), header, layout)
             else:
-                call.outcome = _read_rare(header, call)
+                outcome = _read_rare(header, call)
         except RequestError as error:
-            call.outcome = BadReply(f"{call.model}: not a valid reply: {error.message}")
+            outcome = BadReply(f"{call.model}: not a valid reply: {error.message}")
+        call.end(outcome)
 
     def _end_unreadable(self, header: bytes, error: RequestError) -> None:
         route = route_if_readable(header)
         call = None if route is None else self._calls.pop(route.request_id, None)
         if call is None:
             raise BadReply(f"the server sent what is no valid message: {error.message}")
-        call.outcome = BadReply(f"{call.model}: not a valid reply: {error.message}")
+        call.end(BadReply(f"{call.model}: not a valid reply: {error.message}"))
 
     # --- what ends by itself ---------------------------------------------------------------------------------------------
+
+    def earliest_deadline_ns(self) -> int | None:
+        """Return when the next call ends by itself, None without calls. Looks at each of them."""
+        return min((call.deadline_ns for call in self._calls.values()), default=None)
 
     def expire(self, now_ns: int) -> None:
         """End every call whose deadline has passed."""
@@ -242,14 +254,18 @@ class Session:
 
     def expire_one(self, call: Pending[Any]) -> None:
         """End a call whose deadline has passed; its reply, should it still come, is a stray."""
+        self.end_one(call, DeadlineExceeded(Code.DEADLINE_EXCEEDED, f"{call.model}: no answer within the call's budget"))
+
+    def end_one(self, call: Pending[Any], outcome: object) -> None:
+        """End a call with *outcome*, unless it has ended."""
         if self._calls.pop(call.request_id, None) is not None:
-            call.outcome = DeadlineExceeded(Code.DEADLINE_EXCEEDED, f"{call.model}: no answer within the call's budget")
+            call.end(outcome)
 
     def end_all(self, outcome: Callable[[str], SlotlineError]) -> None:
         """End every call in flight with what *outcome* makes of its model's name: the connection has ended."""
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.outcome = outcome(call.model)
+            call.end(outcome(call.model))
 
 
 def _read_rare(header: bytes, call: Pending[Any]) -> Body | CallError:

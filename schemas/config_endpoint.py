@@ -13,17 +13,17 @@ MAX_IPC_PATH_BYTES = 107
 CONTROL_SUFFIX = ".control"
 
 
-def resolve_endpoint(text: str, *, base: Path, insecure: bool, spot: Spot) -> str:
+def resolve_endpoint(text: str, *, base: Path, may_be_open: bool, spot: Spot) -> str:
     """Return the endpoint to bind: an ipc path made absolute against *base*, a TCP address as written.
 
     Raises:
         ConfigError: the scheme is neither, the path is too long or abstract, or the address is open to other machines
-            while *insecure* is false.
+            while *may_be_open* is false.
     """
     if text.startswith("ipc://"):
         return _resolve_ipc(text, base=base, spot=spot)
     if text.startswith("tcp://"):
-        return _check_tcp(text, insecure=insecure, spot=spot)
+        return _check_tcp(text, may_be_open=may_be_open, spot=spot)
     raise spot.wrong(text, "ipc://PATH or tcp://ADDRESS:PORT")
 
 
@@ -57,16 +57,14 @@ def _check_length(endpoint: str, expected: str, spot: Spot) -> None:
         )
 
 
-def _check_tcp(text: str, *, insecure: bool, spot: Spot) -> str:
+def _check_tcp(text: str, *, may_be_open: bool, spot: Spot) -> str:
     host, colon, port = text.removeprefix("tcp://").rpartition(":")
     if not colon or not host or not (port == "*" or (port.isdecimal() and int(port) <= 65535)):
         raise spot.wrong(text, "tcp://ADDRESS:PORT with a port from 0 to 65535")
     if host == "localhost":
         raise spot.wrong(text, "an address to bind: libzmq resolves no names there, write 127.0.0.1")
-    if not insecure and not _is_loopback(host):
-        raise spot.wrong(
-            text, "127.0.0.1, or server.insecure = true: other machines reach this address and nothing is authenticated"
-        )
+    if not may_be_open and not _is_loopback(host):
+        raise spot.wrong(text, "127.0.0.1, or keys in [curve], or server.insecure = true: other machines reach this address")
     return text
 
 

@@ -33,7 +33,10 @@ class ServerConfig:
     )
     insecure: bool = field(
         default=False,
-        metadata=about(yes_no(), "Must be true to bind a TCP address that other machines reach: nothing there is authenticated."),
+        metadata=about(
+            yes_no(),
+            "Must be true to bind a TCP address that other machines reach without [curve]: nothing there is authenticated.",
+        ),
     )
     max_clients: int = field(
         default=1024,
@@ -92,6 +95,24 @@ class ServerConfig:
     log_level: str = field(
         default="info",
         metadata=about(one_of("debug", "info", "warning", "error"), "Least level of log lines."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CurveConfig:
+    """Keys of the clients' endpoint. With this table it takes only clients whose key is listed, whatever its transport."""
+
+    secret_key: Path = field(
+        metadata=about(
+            text(r".+", "a path"),
+            "The server's secret key, made by `slotline keys server`; read at start. Relative to the config file.",
+        )
+    )
+    clients: Path = field(
+        metadata=about(
+            text(r".+", "a path"),
+            "Directory with NAME.pub of each client that may come in; its name in logs is NAME. Looked at twice a second.",
+        )
     )
 
 
@@ -209,7 +230,7 @@ class LaneConfig:
         default=False,
         metadata=about(
             yes_no_auto(),
-            "Poll without sleeping. Saves 20-50 us when idle, costs a whole core; auto does so only with a free core each.",
+            "Look for messages without sleeping: an idle lane answers sooner, for a core. auto: if every process can have one.",
         ),
     )
     device: str = field(default="cpu", metadata=about(one_of("cpu"), "Where the model runs."))
@@ -269,3 +290,4 @@ class Config:
     lanes: tuple[LaneConfig, ...]
     source: str
     base: Path
+    curve: CurveConfig | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.config_endpoint import default_control, resolve_endpoint
-from schemas.config_fields import LaneConfig, ServerConfig
+from schemas.config_fields import CurveConfig, LaneConfig, ServerConfig
 from schemas.config_rules import NAME, Spot, whole
 from schemas.config_stage import MAX_OUTPUTS, PARAMS, STAGES, OutputConfig, StageConfig, lane_stages, use_rule
 from schemas.tensors import DType
@@ -18,18 +18,31 @@ STAGE_TABLES = ("decode", "preprocess", "postprocess")
 MAX_REPLICAS = 64
 
 
-def read_server(value: object, *, base: Path, spot: Spot) -> ServerConfig:
-    """Return the [server] table; endpoints are absolute afterwards."""
+def read_server(value: object, *, base: Path, spot: Spot, has_keys: bool) -> ServerConfig:
+    """Return the [server] table; endpoints are absolute afterwards. With keys, clients may come from other machines."""
     values = _read_fields(ServerConfig, spot.table(value), spot)
     insecure = values.get("insecure", False)
     endpoint_spot, control_spot = spot.at("endpoint"), spot.at("control")
     text = values.get("endpoint", ServerConfig().endpoint)
-    endpoint = values["endpoint"] = resolve_endpoint(text, base=base, insecure=insecure, spot=endpoint_spot)
+    endpoint = values["endpoint"] = resolve_endpoint(text, base=base, may_be_open=insecure or has_keys, spot=endpoint_spot)
     if "control" in values:
-        values["control"] = resolve_endpoint(values["control"], base=base, insecure=insecure, spot=control_spot)
+        values["control"] = resolve_endpoint(values["control"], base=base, may_be_open=insecure, spot=control_spot)
     else:
         values["control"] = default_control(endpoint, spot=endpoint_spot)
     return ServerConfig(**values)
+
+
+def read_curve(value: object, *, base: Path, spot: Spot) -> CurveConfig:
+    """Return the [curve] table; both paths are absolute and exist. What is in them is read by the broker alone."""
+    values = _read_fields(CurveConfig, spot.table(value), spot)
+    for key, make in (("secret_key", "slotline keys server --out DIR"), ("clients", "slotline keys client NAME --out DIR")):
+        if key not in values:
+            raise spot.at(key).error(f"missing; [curve] needs secret_key and clients: make it with `{make}`")
+        path = values[key] = _absolute(values[key], base)
+        if not (path.is_dir() if key == "clients" else path.is_file()):
+            what = "a directory of public keys" if key == "clients" else "a secret key file"
+            raise spot.at(key).wrong(path, f"{what}; there is none: correct the path, or make it with `{make}`")
+    return CurveConfig(**values)
 
 
 def read_lane(name: str, value: object, *, base: Path, spot: Spot) -> LaneConfig:
@@ -57,12 +70,16 @@ def _read_fields(kind: type[Any], table: Mapping[str, object], spot: Spot, *, al
 def _model_path(text: str | None, base: Path, spot: Spot) -> Path | None:
     if text is None:
         return None
-    path = Path(os.path.abspath(base / Path(text).expanduser()))
+    path = _absolute(text, base)
     if not path.is_file():
         raise spot.wrong(
             text, f"an ONNX file; there is none at {path}: correct the path, it starts at the config file's directory"
         )
     return path
+
+
+def _absolute(text: str, base: Path) -> Path:
+    return Path(os.path.abspath(base / Path(text).expanduser()))
 
 
 def _read_stage(stage: str, value: object, spot: Spot) -> StageConfig:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .arena import MAX_NAME_BYTES, Words, write_descriptor, write_name
 from .plan import DESCRIPTOR_WORDS, MAX_TENSORS, ROW_ALIGN_BYTES, LanePlan, LinkPlan, align
-from .status import Code, Place, RequestError
+from .status import Code, Place, RequestError, printable
 from .tensors import MAX_BYTES_ELEMENTS, NUMPY_NAME, DType, TensorSpec, element_count, packed_size
 from .wire_tensors import WireTensor
 
@@ -53,8 +53,10 @@ def _check_any(tensors: Sequence[WireTensor]) -> int:
     if not 1 <= len(tensors) <= MAX_TENSORS:
         raise RequestError(Code.BAD_TENSOR, field="inputs", expected=f"1 to {MAX_TENSORS} tensors", got=len(tensors))
     for tensor in tensors:
-        if len(tensor.name.encode()) > MAX_NAME_BYTES:
-            raise RequestError(Code.BAD_NAME, field=tensor.name, expected=f"at most {MAX_NAME_BYTES} bytes", got=tensor.name)
+        # A name lies beside its descriptor, filled up with zeros: one with zeros of its own would come back as another.
+        if len(tensor.name.encode()) > MAX_NAME_BYTES or "\0" in tensor.name:
+            expected = f"at most {MAX_NAME_BYTES} bytes, none of them zero"
+            raise RequestError(Code.BAD_NAME, field=printable(tensor.name), expected=expected, got=tensor.name)
     return 1
 
 
@@ -62,7 +64,7 @@ def _check_tensor(tensor: WireTensor, spec: TensorSpec | None, plan: LanePlan) -
     """Check one tensor against what the lane takes under its name; return its rows."""
     if spec is None:
         known = ", ".join(s.name for s in plan.inputs)
-        raise RequestError(Code.BAD_NAME, field=tensor.name, expected=f"inputs {known}", got=tensor.name)
+        raise RequestError(Code.BAD_NAME, field=printable(tensor.name), expected=f"inputs {known}", got=tensor.name)
     if spec.dtype == DType.ENCODED:
         return _check_picture(tensor)
     if tensor.dtype != spec.dtype:

@@ -42,7 +42,8 @@ class Layout:
     """One verified and checked header, without its free contents. Positions count from the header's first byte; -1 = not there.
 
     Attributes:
-        key: a number of its own for callers' caches: never used twice by one LayoutCache, so bound what you keep by it.
+        key: a number of its own for callers' caches: never used twice by one LayoutCache, so bound what you keep by it. Negative,
+            below -1, when the cache does not keep the layout: then it will not come again.
         kinds: the values that Route.kind may have with this body.
         frames: payload frames that its tensors use.
         tensors: inputs of an Infer, outputs of an InferOut. All that follows is empty with the other bodies (``messages.py``).
@@ -96,11 +97,29 @@ def check_route(route: Sequence[int], layout: Layout, frames_present: int) -> No
     Raises:
         RequestError: BAD_KIND or BAD_FRAMES.
     """
-    if route[_KIND] not in layout.kinds:
-        expected = " or ".join(kind.name for kind in layout.kinds)
-        raise RequestError(Code.BAD_KIND, field="kind", expected=f"{expected} with this body", got=route[_KIND])
+    _check_kind(route, layout.kinds)
     if route[_PAYLOAD_FRAMES] != frames_present or layout.frames != frames_present:
         got = f"payload_frames {route[_PAYLOAD_FRAMES]}, {layout.frames} used by tensors, {frames_present} there"
+        raise RequestError(Code.BAD_FRAMES, field="payload_frames", expected="equal numbers", got=got)
+
+
+def _check_kind(route: Sequence[int], kinds: tuple[Kind, ...]) -> None:
+    if route[_KIND] not in kinds:
+        expected = " or ".join(kind.name for kind in kinds)
+        raise RequestError(Code.BAD_KIND, field="kind", expected=f"{expected} with this body", got=route[_KIND])
+
+
+def check_route_alone(header: bytes, frames_present: int) -> None:
+    """Check what the Route of *header* says against the body's type and the frames that came, whatever the tensors are.
+
+    Raises:
+        RequestError: what ``verify`` raises, BAD_KIND or BAD_FRAMES.
+    """
+    route_at, _, _, tag_number, _ = verify(header).values
+    route = ROUTE.unpack_from(header, route_at)
+    _check_kind(route, KINDS[BodyTag(tag_number)])
+    if route[_PAYLOAD_FRAMES] != frames_present:
+        got = f"payload_frames {route[_PAYLOAD_FRAMES]}, {frames_present} there"
         raise RequestError(Code.BAD_FRAMES, field="payload_frames", expected="equal numbers", got=got)
 
 

@@ -22,8 +22,14 @@ class _Mask(NamedTuple):
     layouts: dict[bytes, Layout]
 
 
+# A layout takes about ten times the bytes that decide it. Longer ones than this come from people who try what we do with them, or
+# from requests with so many tensors that checking them anew costs little beside the rest; more of them than this start over.
+MAX_DECIDING_BYTES = 4096
+MAX_BYTES = 1 << 20
+
+
 class LayoutCache:
-    """Layouts by the bytes that decide them. Owned by one thread; cleared when *limit* layouts are in it."""
+    """Layouts by the bytes that decide them. Owned by one thread; cleared when *limit* layouts or MAX_BYTES are in it."""
 
     # Free spans lie differently in headers of one length only when they come from different builders or shapes.
     _MASKS_PER_LENGTH = 8
@@ -31,6 +37,7 @@ class LayoutCache:
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
         self._count = 0
+        self._bytes = 0
         self._next_key = 1
         self._masks: dict[int, list[_Mask]] = {}  # by header length
 
@@ -48,13 +55,18 @@ class LayoutCache:
 
     def _add(self, header: bytes) -> Layout:
         verified = verify(header)
-        layout = layout_of(verified, self._next_key)
-        if self._count >= self._limit:
-            self._clear()
-        mask = self._mask(len(header), _deciding_slices(verified.free, len(header)))
-        mask.layouts[b"".join(mask.take(header))] = layout
         self._next_key += 1
+        slices = _deciding_slices(verified.free, len(header))
+        deciding_bytes = sum(part.stop - part.start for part in slices)
+        if deciding_bytes > MAX_DECIDING_BYTES:
+            return layout_of(verified, -self._next_key)
+        layout = layout_of(verified, self._next_key)
+        if self._count >= self._limit or self._bytes + deciding_bytes > MAX_BYTES:
+            self._clear()
+        mask = self._mask(len(header), slices)
+        mask.layouts[b"".join(mask.take(header))] = layout
         self._count += 1
+        self._bytes += deciding_bytes
         return layout
 
     def _mask(self, length: int, slices: list[slice]) -> _Mask:
@@ -72,6 +84,7 @@ class LayoutCache:
     def _clear(self) -> None:
         self._masks.clear()
         self._count = 0
+        self._bytes = 0
 
 
 def _deciding_slices(free: list[Span], size: int) -> list[slice]:

@@ -47,6 +47,19 @@ def read_params(tables: list[Any] | None) -> dict[str, ParamValue]:
     return params
 
 
+def nested(params: Params) -> dict[str, Any]:
+    """Return "lane.qc.slots": 8 as {"lane": {"qc": {"slots": 8}}}; a lane's name may have dots, its counters have none."""
+    tree: dict[str, Any] = {}
+    for name, value in params.items():
+        head, _, rest = name.partition(".")
+        middle, _, last = rest.rpartition(".")
+        place = tree
+        for part in (head, middle) if middle else (head,) if rest else ():
+            place = place.setdefault(part, {})
+        place[last or head] = value
+    return tree
+
+
 def param_tables(params: Params) -> list[dict[str, Any]]:
     """Return *params* as the encoder takes ``Param`` tables."""
     return [{"name": name, **_value_fields(value)} for name, value in params.items()]

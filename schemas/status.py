@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
+# A config key with a lane's name of 64 characters in it.
+MAX_FIELD_CHARS = 128
+
 
 class Code(IntEnum):
     """Why a request got no result. 1xx do not retry, 2xx retry after a wait, 3xx the server failed, 4xx gone."""
@@ -148,7 +151,7 @@ class RequestError(Exception):
 def _sentence(code: Code, field: str, expected: object, got: object) -> str:
     """Return "field: expected X, got Y" from the parts that are there, or the code's name."""
     tail = ", ".join(f"{word} {printable(value)}" for word, value in (("expected", expected), ("got", got)) if value != "")
-    head = f"{field}: " if field else ""
+    head = f"{printable(field, MAX_FIELD_CHARS)}: " if field else ""
     return head + (tail or code.name.lower().replace("_", " "))
 
 

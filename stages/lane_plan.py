@@ -44,25 +44,28 @@ def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
         ConfigError: stages that do not fit together, naming the key to change.
     """
     processes: list[ProcessPlan] = []
+    groups: dict[str, int] = {}
     lanes: list[LanePlan] = []
     for index, lane in enumerate(config.lanes):
-        cut = _join_processes(lane, index, processes)
+        cut = _join_processes(lane, index, processes, groups)
         lanes.append(_LaneBuilder(lane, index, models.get(lane.name)).build(cut))
     return Plan(tuple(lanes), tuple(processes))
 
 
-def _join_processes(lane: LaneConfig, index: int, processes: list[ProcessPlan]) -> list[int]:
-    """Return which server process serves each part of the lane's cut; lanes of one ``workers`` group share theirs."""
+def _join_processes(lane: LaneConfig, index: int, processes: list[ProcessPlan], groups: dict[str, int]) -> list[int]:
+    """Return which server process serves each part of the lane's cut; lanes of one ``workers`` group share theirs.
+
+    *groups* has the processes of all groups by name: a lane that is named like a group is not in it.
+    """
     numbers: list[int] = []
     for stages, replicas in zip(lane.processes, lane.process_replicas, strict=True):
-        name = f"{lane.workers or lane.name}.{'+'.join(stages)}" if len(lane.processes) > 1 else (lane.workers or lane.name)
-        known = next((i for i, p in enumerate(processes) if lane.workers and p.name == name), None)
-        if known is None:
-            numbers.append(len(processes))
-            processes.append(ProcessPlan(name, (index,), replicas))
-        else:
-            numbers.append(known)
-            processes[known] = ProcessPlan(name, (*processes[known].lanes, index), replicas)
+        owner = lane.workers or lane.name
+        name = f"{owner}.{'+'.join(stages)}" if len(lane.processes) > 1 else owner
+        number = groups.setdefault(name, len(processes)) if lane.workers else len(processes)
+        if number == len(processes):
+            processes.append(ProcessPlan(name, (), replicas))
+        processes[number] = ProcessPlan(name, (*processes[number].lanes, index), replicas)
+        numbers.append(number)
     return numbers
 
 

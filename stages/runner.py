@@ -155,6 +155,9 @@ class LaneRunner:
                 self._finish(hop, Code.NONE)
             else:
                 shapes, rows = self._infer.shape_of(hop[0])
+                if rows > self._plan.max_rows:
+                    field = f"lane.{self._plan.name}.max_rows"
+                    raise RequestError(Code.BAD_SHAPE, field=field, expected=f"at most {self._plan.max_rows} rows", got=rows)
                 lone = hop[2] if hop[7] & LONE else 0
                 self._batcher.add((lone, shapes), hop, rows=rows, now_ns=now_ns, deadline_ns=hop[8])
         except RequestError as error:

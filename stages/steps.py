@@ -14,7 +14,6 @@ import numpy as np
 from schemas.config import LaneConfig, StageConfig
 from schemas.plan import LanePlan, StepPlan
 from schemas.status import Code, RequestError, printable
-from schemas.tensors import DType
 
 from .decode import decode_image
 from .engine import OnnxEngine
@@ -118,7 +117,7 @@ class Infer:
             shape = tensors[spec.name].shape if spec.name in tensors else ()
             fits = len(shape) == len(spec.shape) and all(w in (-1, h) for w, h in zip(spec.shape[1:], shape[1:], strict=True))
             if not fits or not 1 <= shape[0] == rows:
-                raise RequestError(Code.BAD_SHAPE, field=spec.name, expected=[rows, *spec.shape[1:]], got=list(shape))
+                raise RequestError(Code.BAD_SHAPE, field=spec.name, expected=[max(rows, 1), *spec.shape[1:]], got=list(shape))
             shapes.append(shape[1:])
         return tuple(shapes), rows
 

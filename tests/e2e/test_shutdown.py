@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import configs
 import pytest
@@ -106,6 +107,18 @@ def test_told_to_end_before_it_serves_it_ends(make_server: StartServer, number: 
     server.signal(number)
 
     assert server.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_ended_while_it_reads_the_models_it_leaves_nothing(make_server: StartServer, place: Path, number: int) -> None:
+    """A user's setup that never returns ends with the server that asked for it."""
+    server = make_server(configs.digests().replace("linger_ms = 0", f'hang_in = "{place}"'))
+    server.launch()
+    wait_until((place / "setting-up").exists, "the stage's setup")
+    server.signal(number)
+
+    assert server.wait() == -number
+    wait_until(lambda: left_behind(place) == [], "its child's end")
 
 
 def test_when_the_supervisor_is_killed_nothing_survives_and_the_next_start_sweeps(make_server: StartServer) -> None:

@@ -23,7 +23,7 @@ def make_backlog(*, max_requests: int = 100_000, max_bytes: int = 1 << 30, quant
 
 def push(backlog: Backlog, client: Client, number: int = 0, **values: int) -> Request:
     """Put in the request *number* of *client*."""
-    request = make_request(client, number, ticket=next(_tickets), **values)
+    request = make_request(client, number, None, ticket=next(_tickets), **values)
     backlog.push(request)
     return request
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from slot_world import CLIENTS, POINTS, StageProcess, World
+from slot_world import CLIENTS, World
+from slow_stage import POINTS, StageProcess
 
 RUNS = {"long": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 100)
 # What is left at the end settles in fewer rounds than this, or never.
@@ -52,9 +53,7 @@ class Slots(RuleBasedStateMachine):
         requests=REQUESTS,
         ending=st.sampled_from(["go on", "kill", "stop"]),
     )
-    def begin(
-        self, slots: int, replicas: tuple[int, int], load: int, requests: list[dict[str, int | bool]], ending: str
-    ) -> None:
+    def begin(self, slots: int, replicas: tuple[int, int], load: int, requests: list[dict[str, int | bool]], ending: str) -> None:
         """Start all processes. *ending*: those that rest go on, or are killed, or the server is told to stop."""
         self.world = World(slots, replicas)
         self.load = load
@@ -78,7 +77,7 @@ class Slots(RuleBasedStateMachine):
                 self._step(one_of(list(world.processes.values()), which), point)
 
     def _admit(self) -> None:
-        about = dict(one_of(self.requests, self.next_id))
+        about: dict[str, int | bool] = one_of(self.requests, self.next_id).copy()
         about["deadline_ns"] += self.world.now_ns
         self.next_id += 1
         self.world.admit(self.next_id % CLIENTS, self.next_id, **about)

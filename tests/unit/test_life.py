@@ -1,4 +1,4 @@
-"""The table of a request's life is complete: each pair of state and event leads somewhere, or cannot happen for a stated reason."""
+"""The table of a request's life is complete: each pair of state and event leads somewhere, or cannot happen for a reason."""
 
 from __future__ import annotations
 

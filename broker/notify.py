@@ -1,0 +1,54 @@
+"""What the supervisor tells systemd, when it was started by it (Type=notify): ready, alive, stopping. Neither zmq nor numpy.
+
+Source: sd_notify(3) and sd_watchdog_enabled(3): datagrams of KEY=VALUE lines to the socket that NOTIFY_SOCKET names.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from schemas.logs import get_logger
+
+
+class Notifier:
+    """Tells the service manager of *environment*; without one it does nothing.
+
+    Args:
+        environment: of this process; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        # Half of what the manager allows, as it asks for; 0 = it does not watch this process.
+        is_ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        allowed = environment.get("WATCHDOG_USEC", "")
+        self._interval_ns = int(allowed) * 1000 // 2 if is_ours and allowed.isdecimal() else 0
+        self._next_ns = 0
+
+    def ready(self) -> None:
+        """Say that every lane is served."""
+        self._send("READY=1")
+
+    def stopping(self) -> None:
+        """Say that the end has begun."""
+        self._send("STOPPING=1")
+
+    def alive(self, now_ns: int) -> None:
+        """Feed the watchdog when it is time to; to be called only while the broker beats."""
+        if self._interval_ns and now_ns >= self._next_ns:
+            self._next_ns = now_ns + self._interval_ns
+            self._send("WATCHDOG=1")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        # A name that begins with @ is in the abstract namespace.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            try:
+                out.sendto(text.encode(), socket.MSG_DONTWAIT, address)
+            except OSError as error:
+                # The server serves all the same; if the manager misses it, it will act.
+                get_logger().warning("notify_failed", text=text, reason=str(error))
