@@ -55,7 +55,6 @@ class Incarnations:
         self._serial += 1
         number = self._serial << COLUMN_BITS | column
         self._board.columns[column] = 0
-        self._board.taken[column] = 0
         for arena in self._arenas:
             arena.held[column] = 0
         self._board.columns[column, PROCESS] = process

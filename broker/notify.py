@@ -11,6 +11,9 @@ from collections.abc import Mapping
 
 from schemas.logs import get_logger
 
+# A manager reads at once; one that does not must not stop us.
+SEND_S = 0.1
+
 
 class Notifier:
     """Tells the service manager of *environment*; without one it does nothing.
@@ -26,9 +29,11 @@ class Notifier:
         allowed = environment.get("WATCHDOG_USEC", "")
         self._interval_ns = int(allowed) * 1000 // 2 if is_ours and allowed.isdecimal() else 0
         self._next_ns = 0
+        self._is_ready = False
 
     def ready(self) -> None:
-        """Say that every lane is served."""
+        """Say that every lane is served; from here on the manager watches."""
+        self._is_ready = True
         self._send("READY=1")
 
     def stopping(self) -> None:
@@ -37,7 +42,7 @@ class Notifier:
 
     def alive(self, now_ns: int) -> None:
         """Feed the watchdog when it is time to; to be called only while the broker beats."""
-        if self._interval_ns and now_ns >= self._next_ns:
+        if self._is_ready and self._interval_ns and now_ns >= self._next_ns:
             self._next_ns = now_ns + self._interval_ns
             self._send("WATCHDOG=1")
 
@@ -47,8 +52,9 @@ class Notifier:
         # A name that begins with @ is in the abstract namespace.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            out.settimeout(SEND_S)
             try:
-                out.sendto(text.encode(), socket.MSG_DONTWAIT, address)
+                out.sendto(text.encode(), address)
             except OSError as error:
                 # The server serves all the same; if the manager misses it, it will act.
                 get_logger().warning("notify_failed", text=text, reason=str(error))

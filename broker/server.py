@@ -75,7 +75,7 @@ class Server:
         self._sink = sink_pull(self._context, sink_endpoint(spawn.directory, spawn.epoch))
         self._lanes = [self._lane(i) for i in range(len(plan.lanes))]
         self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight)
-        self._dispatcher = Dispatcher(self._context, self._board, spawn.directory)
+        self._dispatcher = Dispatcher(self._context, spawn.directory)
         answers = Answers(self._core, config.server, spawn.epoch)
         intake = Intake({lane.plan.name: lane for lane in self._lanes}, self._arenas, max_budget_us=config.server.max_budget_us)
         self._intake = intake

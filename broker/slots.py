@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from schemas.arena import Words, column_of, scalars
+from schemas.arena import Words, column_of, scalars, slots_with
 
 from .life import HELD, ORPHAN, Request
 
@@ -101,6 +101,10 @@ class SlotTable:
         lost = ~(np.isin(holders >> np.uint64(32), alive) & np.isin(holders & np.uint64(0xFFFFFFFF), alive))
         slots: list[int] = np.flatnonzero(lost).tolist()
         return [slot for slot in slots if (r := self.requests[slot]) is not None and r.state in (HELD, ORPHAN)]
+
+    def held_by(self, incarnation: int) -> int:
+        """Return how many slots an incarnation has or is about to take."""
+        return slots_with(self._words.holder, incarnation)
 
     def takers(self) -> set[int]:
         """Return the incarnations that are to take or have taken a slot, 0 for the broker left out."""

@@ -29,6 +29,14 @@ def column_of(incarnation: int) -> int:
     return incarnation & ((1 << COLUMN_BITS) - 1)
 
 
+def slots_with(holder: Words, incarnation: int) -> int:
+    """Return how many slots *incarnation* has or is about to take: what waits there, and what it works on.
+
+    The holder words say it by themselves, so there is no counter that could drift when hops are lost with a process.
+    """
+    return int(np.count_nonzero(holder & np.uint64(0xFFFFFFFF) == incarnation))
+
+
 def holder_word(giver: int, taker: int) -> int:
     """Return the holder word (from, to) of two incarnations."""
     return giver << 32 | taker
@@ -48,14 +56,12 @@ def _map(descriptor: int, size: int) -> NDArray[np.uint8]:
 
 
 class Board:
-    """Columns of all processes: ``columns[c]`` is 16 words; ``taken[c][s]`` counts the hops that c took from sender s."""
+    """Head and columns of all processes: ``columns[c]`` is 16 words."""
 
     def __init__(self, descriptor: int) -> None:
         words = _map(descriptor, BOARD_BYTES).view(np.uint64)
-        split = HEAD_WORDS + MAX_COLUMNS * COLUMN_WORDS
         self.head: Words = words[:HEAD_WORDS]
-        self.columns: Words = words[HEAD_WORDS:split].reshape(MAX_COLUMNS, COLUMN_WORDS)
-        self.taken: Words = words[split:].reshape(MAX_COLUMNS, MAX_COLUMNS)
+        self.columns: Words = words[HEAD_WORDS:].reshape(MAX_COLUMNS, COLUMN_WORDS)
 
 
 class LaneArena:

@@ -25,7 +25,7 @@ HEAD_VERSION = 1  # +1 whenever a column's VISIBLE or INCARNATION changed
 HEAD_BEAT_NS = 2  # the broker's last turn
 HEAD_WORDS = 8
 
-BOARD_WORDS = HEAD_WORDS + MAX_COLUMNS * COLUMN_WORDS + MAX_COLUMNS * MAX_COLUMNS
+BOARD_WORDS = HEAD_WORDS + MAX_COLUMNS * COLUMN_WORDS
 BOARD_BYTES = BOARD_WORDS * 8
 
 BROKER = 0  # the broker's incarnation and column

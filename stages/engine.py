@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.status import Code, ConfigError, RequestError, printable
+from schemas.status import Code, ConfigError, RequestError
 from schemas.tensors import NUMPY_NAME, DType, TensorSpec, element_count
-from stages.onnx_model import MAX_ERROR_CHARS, open_session, row_dim, tensor_spec
+from stages.onnx_model import error_text, open_session, row_dim, tensor_spec
 
 Array = NDArray[Any]
 # Shape of one row (without the first dimension) of each input, in the order of OnnxEngine.inputs.
@@ -93,7 +93,7 @@ class OnnxEngine:
             self._session.run_with_iobinding(binding.io)
         # onnxruntime's exception classes share no base but Exception.
         except Exception as error:
-            raise RequestError(Code.MODEL_FAILED, message=printable(error, MAX_ERROR_CHARS)) from error
+            raise RequestError(Code.MODEL_FAILED, message=error_text(error)) from error
         if len(binding.outputs) == len(self.outputs):
             return binding.outputs
         return self._collect(binding, rows)

@@ -5,6 +5,7 @@ No batches, no buffers (``engine.py``). onnxruntime is imported here and nowhere
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,8 @@ from schemas.status import ConfigError, printable
 from schemas.tensors import MAX_RANK, DType, TensorSpec
 
 MAX_ERROR_CHARS = 200
+# onnxruntime puts the place in its own sources before the reason; a reader has no use for it, and the cut would take the reason.
+_SOURCE_PLACE = re.compile(r"\S*/onnxruntime/\S+\.(?:cc|h):\d+ (?:[^()]*\([^)]*\)|\S+)\s*")
 # Fatal only: an error is raised as well, and stderr belongs to the JSON log.
 _LOG_FATAL = 4
 
@@ -22,6 +25,11 @@ _DTYPES: dict[str, DType] = {
     "tensor(int64)": DType.INT64, "tensor(float16)": DType.FP16, "tensor(float)": DType.FP32, "tensor(double)": DType.FP64,
     "tensor(bfloat16)": DType.BF16,
 }  # fmt: skip
+
+
+def error_text(error: Exception) -> str:
+    """Return what onnxruntime says was wrong: one line, without the place in its sources, at most 200 characters."""
+    return printable(_SOURCE_PLACE.sub("", " ".join(str(error).split())), MAX_ERROR_CHARS)
 
 
 def open_session(path: Path, *, threads: int, spin: bool) -> Any:
@@ -42,7 +50,7 @@ def open_session(path: Path, *, threads: int, spin: bool) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     # onnxruntime's exception classes share no base but Exception.
     except Exception as error:
-        reason = printable(" ".join(str(error).split()), MAX_ERROR_CHARS)
+        reason = error_text(error)
         raise ConfigError(f"{path}: onnxruntime cannot load it as an ONNX model ({reason}); export or copy it again") from error
 
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import zmq
 
-from schemas.arena import Board, column_of, scalars
+from schemas.arena import Board, Words, scalars, slots_with
 from schemas.spawn import sink_endpoint, worker_endpoint
 from schemas.words import BROKER, HEAD_VERSION, INCARNATION, PROCESS, VISIBLE
 
 
 class Peer:
-    """One incarnation that takes hops, and how many were sent to it."""
+    """One incarnation that takes hops."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, *, incarnation: int, taken: int) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, *, incarnation: int) -> None:
         self.incarnation = incarnation
         self.socket = push_socket(context, endpoint)
-        self.sent = taken
 
 
 def push_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
@@ -34,18 +33,15 @@ def push_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.S
 class Routes:
     """All that this process may send to."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], board: Board, *, directory: str, incarnation: int, wanted: set[int]
-    ) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], board: Board, *, directory: str, wanted: set[int]) -> None:
         self._context = context
         self._board = board
         self._head = scalars(board.head)
         self._directory = directory
-        self._column = column_of(incarnation)
         self._wanted = wanted
         self._version = -1
         self._peers: dict[int, dict[int, Peer]] = {process: {} for process in wanted}
-        self.sink = Peer(context, sink_endpoint(directory, int(board.head[0])), incarnation=BROKER, taken=0)
+        self.sink = Peer(context, sink_endpoint(directory, int(board.head[0])), incarnation=BROKER)
 
     def refresh(self) -> None:
         """Look at the board when it has changed: connect to who came, leave who went."""
@@ -65,17 +61,14 @@ class Routes:
             peers.pop(incarnation).socket.close(linger=0)
         for incarnation in shown - set(peers):
             endpoint = worker_endpoint(self._directory, process, incarnation)
-            peers[incarnation] = Peer(self._context, endpoint, incarnation=incarnation, taken=self._taken(incarnation))
+            peers[incarnation] = Peer(self._context, endpoint, incarnation=incarnation)
 
-    def _taken(self, incarnation: int) -> int:
-        return int(self._board.taken[column_of(incarnation), self._column])
-
-    def pick(self, process: int) -> Peer | None:
-        """Return the replica of *process* with the least work waiting; None when there is none on the board."""
+    def pick(self, process: int, holder: Words) -> Peer | None:
+        """Return the replica of *process* with the fewest slots of a lane with these *holder* words; None if there is none."""
         peers = self._peers[process]
         if len(peers) <= 1:
             return next(iter(peers.values()), None)
-        return min(peers.values(), key=lambda peer: peer.sent - self._taken(peer.incarnation))
+        return min(peers.values(), key=lambda peer: slots_with(holder, peer.incarnation))
 
     def close(self) -> None:
         """Close every socket."""

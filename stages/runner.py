@@ -95,6 +95,7 @@ class LaneRunner:
         self._run_hang_ns = self._hang_ns
         self._incoming: deque[Hop] = deque()
         self._batcher: Batcher[Hop] = Batcher(max(plan.max_batch_size, plan.max_rows), plan.max_queue_delay_ns)
+        self._at_step = part.first_step
         self.finished: list[Hop] = []
         self.closed_by: Counter[str] = Counter()
 
@@ -154,6 +155,7 @@ class LaneRunner:
             if self._infer is None:
                 self._finish(hop, Code.NONE)
             else:
+                self._at_step = self._infer_at
                 shapes, rows = self._infer.shape_of(hop[0])
                 if rows > self._plan.max_rows:
                     field = f"lane.{self._plan.name}.max_rows"
@@ -168,6 +170,7 @@ class LaneRunner:
     def _run_steps(self, steps: Sequence[tuple[int, RowStep]], hop: Hop, now_ns: int) -> int:
         slot = hop[0]
         for index, step in steps:
+            self._at_step = index
             began = self._marks.enter((hop,), self._hang_ns)
             step.run(slot)
             now_ns = self._marks.leave()
@@ -206,6 +209,7 @@ class LaneRunner:
         return (batch.items if not late else [hop for hop in batch.items if hop[8] > now_ns]), now_ns
 
     def _call(self, infer: Infer, hops: list[Hop], rows: Sequence[int], shapes: Shapes) -> tuple[list[RequestError | None], int]:
+        self._at_step = self._infer_at
         slots = [hop[0] for hop in hops]
         began = self._marks.enter(hops, self._run_hang_ns)
         errors = infer.run(slots, rows, shapes)
@@ -228,6 +232,7 @@ class LaneRunner:
             return
         for hop, error in zip(hops, errors, strict=True):
             try:
+                self._at_step = self._infer_at
                 if error is not None:
                     raise error
                 now_ns = self._run_steps(self._after, hop, now_ns)
@@ -247,7 +252,9 @@ class LaneRunner:
 
     def _finish(self, hop: Hop, code: Code) -> None:
         kind = HopKind.DONE if self._is_last or code else HopKind.WORK
-        self.finished.append((hop[0], hop[1], hop[2], hop[3], int(kind), self._end_step, int(code), hop[7], hop[8]))
+        # An error's hop says behind which step it arose, so that the client is told the stage.
+        stage = self._at_step + 1 if code else self._end_step
+        self.finished.append((hop[0], hop[1], hop[2], hop[3], int(kind), stage, int(code), hop[7], hop[8]))
         self._drop_scratch((hop,))
 
     def _fail(self, hop: Hop, error: RequestError) -> None:

@@ -25,9 +25,7 @@ FEW = 4
 class SlotHands:
     """Which slots of one lane this process holds."""
 
-    def __init__(
-        self, arena: LaneArena, column: Words, taken: Words, *, incarnation: int, fault: Callable[[str], None] | None
-    ) -> None:
+    def __init__(self, arena: LaneArena, column: Words, *, incarnation: int, fault: Callable[[str], None] | None) -> None:
         self._generation = arena.generation
         self._holder = arena.holder
         self._held = arena.held[column_of(incarnation)]
@@ -37,8 +35,6 @@ class SlotHands:
         self._one_held = scalars(self._held)
         self._one_mine = self._mine.data
         self._column = column
-        self._taken = taken
-        self._one_taken = scalars(taken)
         self._me = incarnation
         self._mine_word = holder_word(incarnation, incarnation)
         self._fault = fault
@@ -65,7 +61,6 @@ class SlotHands:
             self._fault("between_check_and_write")
         self._one_holder[slot] = self._mine_word
         self._one_mine[slot] = True
-        self._one_taken[column_of(holder >> 32)] += 1
         if self._fault is not None:
             self._fault("after_take")
         return True
@@ -81,25 +76,14 @@ class SlotHands:
             self._held[stale[~self._mine[stale]]] = 0
             self._column[STALE] += np.uint64(len(stale))
             hops = [hop for hop, is_valid in zip(hops, valid.tolist(), strict=True) if is_valid]
-            slots, holders = slots[valid], holders[valid]
+            slots = slots[valid]
         if self._fault is not None:
             self._fault("between_check_and_write")
         self._holder[slots] = self._mine_word
         self._mine[slots] = True
-        self._count(holders)
         if self._fault is not None:
             self._fault("after_take")
         return hops
-
-    def _count(self, holders: Words) -> None:
-        """Count what came from each sender, so that it can tell how much waits here."""
-        senders = holders >> _HIGH
-        first = int(senders[0]) if len(senders) else 0
-        if (senders == first).all():
-            self._taken[column_of(first)] += np.uint64(len(senders))
-            return
-        for sender in senders.tolist():
-            self._taken[column_of(sender)] += np.uint64(1)
 
     def let_go(self, hops: list[Hop], *, to: int, send: Callable[[bytes], None]) -> None:
         """Hand the slots of *hops* to incarnation *to*: holder, send, then ``held``; nothing is touched after the send."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import zmq
 
 from schemas import membarrier
-from schemas.arena import Board, LaneArena, column_of, scalars
+from schemas.arena import Board, LaneArena, Words, column_of, scalars
 from schemas.config import Config, load_config
 from schemas.hop import HOP, Hop, HopKind
 from schemas.logs import configure, get_logger
@@ -40,8 +40,9 @@ IDLE_POLL_NS = 100_000_000
 class LaneWork:
     """One lane in this process: its runner, its hold on slots, and who gets its finished hops."""
 
-    def __init__(self, plan: LanePlan, part: LaneProcess, runner: LaneRunner, hands: SlotHands) -> None:
+    def __init__(self, plan: LanePlan, part: LaneProcess, runner: LaneRunner, hands: SlotHands, holder: Words) -> None:
         self.plan = plan
+        self.holder = holder
         self.runner = runner
         self.hands = hands
         is_last = part.end_step == len(plan.steps)
@@ -65,7 +66,7 @@ class Worker:
         lanes = [plan.lanes[index] for index in plan.processes[spawn.process].lanes]
         self._lanes = {lane.index: self._lane(lane, config) for lane in lanes}
         wanted = {work.next_process for work in self._lanes.values() if work.next_process >= 0}
-        self._routes = Routes(self._context, self._board, directory=spawn.directory, incarnation=spawn.incarnation, wanted=wanted)
+        self._routes = Routes(self._context, self._board, directory=spawn.directory, wanted=wanted)
         self._lane_list = list(self._lanes.values())
         self._words = scalars(self._column)
         self._spins = may_spin(config, plan, spawn.process, usable_cores())
@@ -86,8 +87,8 @@ class Worker:
         marks = CallMarks(self._column, arena.run_pairs[column], plan.index, time.monotonic_ns)
         runner = LaneRunner(plan, part, steps, links, arena, marks)
         self._warm_up(plan, steps, runner)
-        hands = SlotHands(arena, self._column, self._board.taken[column], incarnation=self._spawn.incarnation, fault=self._fault)
-        return LaneWork(plan, part, runner, hands)
+        hands = SlotHands(arena, self._column, incarnation=self._spawn.incarnation, fault=self._fault)
+        return LaneWork(plan, part, runner, hands, arena.holder)
 
     def _warm_up(self, plan: LanePlan, steps: list[RowStep | Infer | None], runner: LaneRunner) -> None:
         for step in steps:
@@ -193,7 +194,7 @@ class Worker:
             self._send_on(work, [hop for hop in finished if hop[4] != HopKind.DONE])
 
     def _send_on(self, work: LaneWork, hops: list[Hop]) -> None:
-        peer = self._routes.pick(work.next_process)
+        peer = self._routes.pick(work.next_process, work.holder)
         if peer is None:
             nobody = int(HopKind.NO_REPLICA)
             self._send(work, [(*hop[:4], nobody, *hop[5:]) for hop in hops], self._routes.sink)
@@ -203,7 +204,6 @@ class Worker:
     def _send(self, work: LaneWork, hops: list[Hop], peer: Peer) -> None:
         if hops:
             work.hands.let_go(hops, to=peer.incarnation, send=peer.socket.send)
-            peer.sent += len(hops)
 
 
 def run_worker(spawn: Spawn) -> None:

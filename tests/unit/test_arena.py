@@ -72,7 +72,6 @@ def test_the_board_has_a_column_for_each_process_and_a_counter_for_each_pair() -
     board = make_board()
 
     assert (board.head.shape, board.columns.shape) == ((HEAD_WORDS,), (MAX_COLUMNS, COLUMN_WORDS))
-    assert board.taken.shape == (MAX_COLUMNS, MAX_COLUMNS)
 
 
 def test_a_forked_child_has_no_mapping() -> None:

@@ -13,6 +13,7 @@ from onnx_files import BFLOAT16, FLOAT, INT32, INT64, node, value, write_model
 from schemas.status import Code, ConfigError, RequestError
 from schemas.tensors import DType, TensorSpec
 from stages.engine import MAX_BINDINGS, OnnxEngine
+from stages.onnx_model import error_text
 
 DEMO = Path(__file__).parents[2] / "stages" / "demo"
 FEATURES = np.load(DEMO / "trading_test.npz")["features"]
@@ -283,3 +284,12 @@ def test_bf16_outputs_of_unknown_size_come_as_bits(tmp_path: Path) -> None:
     bits = np.array([[0x3F80, 0xC000], [0x8000, 0x7F7F]], np.uint16)
 
     assert same(run(OnnxEngine(path, max_batch_size=2), ((2,),), x=bits), {"y": bits})
+
+
+def test_an_error_of_onnxruntime_is_told_without_the_place_in_its_sources() -> None:
+    """The reason comes last in its text, and must not be cut off for a build path."""
+    place = "/onnxruntime_src/onnxruntime/core/providers/cpu/tensor/reshape_helper.h:47 onnxruntime::Helper(const Shape&, bool) "
+
+    assert error_text(RuntimeError(f"while running Reshape node. Status Message: {place}sizes\n differ")) == (
+        "while running Reshape node. Status Message: sizes differ"
+    )

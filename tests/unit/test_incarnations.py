@@ -49,7 +49,7 @@ def test_a_column_is_clean_when_it_is_used_again() -> None:
     incarnations, board, arena = make_incarnations()
     first = prepared(incarnations)
     column = column_of(first.number)
-    board.columns[column], board.taken[column], arena.held[column] = 9, 9, 9
+    board.columns[column], arena.held[column] = 9, 9
     incarnations.remove(first.number)
     incarnations._free = [column]
     second = prepared(incarnations, 1)
@@ -58,7 +58,6 @@ def test_a_column_is_clean_when_it_is_used_again() -> None:
     assert second.number != first.number
     assert (int(board.columns[column, INCARNATION]), int(board.columns[column, PROCESS])) == (second.number, 1)
     assert board.columns[column].sum() == second.number + 1
-    assert not board.taken[column].any()
     assert not arena.held[column].any()
 
 

@@ -55,21 +55,25 @@ def test_ready_and_stopping_are_said(manager: Manager) -> None:
 
 
 def test_the_watchdog_is_fed_at_half_of_its_time(manager: Manager) -> None:
-    """However often the supervisor looks."""
+    """However often the supervisor looks; not before it is ready, for nobody watches yet."""
     notifier = Notifier({**manager.environment, "WATCHDOG_USEC": "2000000", "WATCHDOG_PID": str(os.getpid())})
+    notifier.alive(0)
+    notifier.ready()
 
     for now_ns in (5 * SECOND_NS, 5 * SECOND_NS + 1, 6 * SECOND_NS - 1, 6 * SECOND_NS, 8 * SECOND_NS):
         notifier.alive(now_ns)
 
-    assert manager.heard() == ["WATCHDOG=1"] * 3
+    assert manager.heard() == ["READY=1"] + ["WATCHDOG=1"] * 3
 
 
 @pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}])
 def test_without_a_watchdog_of_ours_it_is_not_fed(manager: Manager, watchdog: dict[str, str]) -> None:
     """None is asked for, or that of another process, or nobody can read it."""
-    Notifier({**manager.environment, **watchdog}).alive(SECOND_NS)
+    notifier = Notifier({**manager.environment, **watchdog})
+    notifier.ready()
+    notifier.alive(SECOND_NS)
 
-    assert manager.heard() == []
+    assert manager.heard() == ["READY=1"]
 
 
 def test_a_manager_that_is_gone_harms_nobody(manager: Manager, tmp_path: Path) -> None:

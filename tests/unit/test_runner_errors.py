@@ -109,7 +109,6 @@ def test_what_goes_on_to_another_process_says_from_which_step() -> None:
     assert [(finished[slot][4], finished[slot][5]) for slot in (0, 1)] == [(HopKind.WORK, 1), (HopKind.DONE, 1)]
 
 
-@pytest.mark.xfail(strict=True, reason="the hop of an error says where the process ends, not which step failed")
 def test_an_error_says_which_step_it_comes_from() -> None:
     """Also where one process runs all steps: the client is told the stage."""
     run = make_run(FUNCTION.format("refuse_odd"))

@@ -182,3 +182,14 @@ def test_generations_of_an_arena_in_use_are_kept() -> None:
     arena.generation[:] = [5, 6]
 
     assert SlotTable(arena, no_barrier).generations == [5, 6]
+
+
+def test_what_waits_for_a_process_is_read_off_the_holder_words() -> None:
+    """Slots on their way to it and slots that it works on; none of another's, none of the broker's."""
+    table, arena, _ = make_table()
+    held(table, FIRST)
+    working = held(table, FIRST).slot
+    arena.holder[working] = holder_word(FIRST, FIRST)
+    held(table, SECOND)
+
+    assert [table.held_by(number) for number in (FIRST, SECOND)] == [2, 1]

@@ -86,10 +86,6 @@ class Stage:
         """Return how many hops were dropped."""
         return int(self.board.columns[column_of(ME), STALE])
 
-    def taken(self, sender: int) -> int:
-        """Return how many hops of *sender* were taken."""
-        return int(self.board.taken[column_of(ME), column_of(sender)])
-
     def bytes_of(self, slot: int) -> bytes:
         """Return every byte that belongs to a slot, words aside."""
         parts = [self.arena.stamps[slot], self.arena.error[slot], self.arena.descriptors[:, slot]]
@@ -100,7 +96,7 @@ def make_stage(fault: Callable[[str], None] | None = None) -> Stage:
     """Return a process that holds nothing."""
     arena, board = make_arena(echo_plan(slots=SLOTS)), make_board()
     column = column_of(ME)
-    hands = SlotHands(arena, board.columns[column], board.taken[column], incarnation=ME, fault=fault)
+    hands = SlotHands(arena, board.columns[column], incarnation=ME, fault=fault)
     return Stage(arena, board, hands)
 
 
@@ -126,7 +122,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> tuple[SlotHands, RecordedArena]
 
     monkeypatch.setattr(taking, "scalars", scalars)
     board = make_board()
-    hands = SlotHands(arena, board.columns[2], board.taken[2], incarnation=ME, fault=None)  # type: ignore[arg-type]
+    hands = SlotHands(arena, board.columns[2], incarnation=ME, fault=None)  # type: ignore[arg-type]
     return hands, arena
 
 
@@ -169,7 +165,7 @@ def test_what_is_taken_is_held_and_its_holder_is_this_process(count: int) -> Non
     assert stage.hands.take(hops) == hops
     assert stage.held() == list(range(count))
     assert stage.arena.holder[:count].tolist() == [holder_word(ME, ME)] * count
-    assert (stage.taken(FIRST), stage.taken(0), stage.stale) == (count, 0, 0)
+    assert stage.stale == 0
 
 
 @COUNTS
@@ -200,7 +196,7 @@ def test_a_hop_of_another_life_is_dropped_without_touching_the_slot(count: int, 
     holders = stage.arena.holder.tolist()
 
     assert stage.hands.take(hops) == []
-    assert (stage.held(), stage.stale, stage.taken(FIRST)) == ([], count, 0)
+    assert (stage.held(), stage.stale) == ([], count)
     assert [stage.bytes_of(slot) for slot in range(count)] == before
     assert stage.arena.holder.tolist() == holders
 
@@ -250,17 +246,6 @@ def test_the_same_hop_twice_is_taken_once(others: int) -> None:
 
     assert sorted(stage.hands.take([hops[0], *hops])) == hops
     assert (stage.held(), stage.stale) == (list(range(others + 1)), 1)
-
-
-@pytest.mark.parametrize("count", [2, FEW, SLOTS])
-def test_each_sender_has_its_own_counter(count: int) -> None:
-    """Also when one message's worth of hops came from several."""
-    stage = make_stage()
-    hops = hops_to_me(stage, count)
-    stage.arena.holder[0] = holder_word(0, ME)
-    stage.hands.take(hops)
-
-    assert (stage.taken(0), stage.taken(FIRST)) == (1, count - 1)
 
 
 def test_nothing_comes_of_nothing() -> None:
