@@ -18,6 +18,8 @@ from .life import Client
 
 # A client that has not read for this long is treated as gone.
 MAX_AGE_NS = 10_000_000_000
+# All clients together may keep as many full outboxes; who has most waiting is given up first.
+FULL_OUTBOXES = 4
 # From here on a frame is handed to ZeroMQ by reference instead of being copied again.
 BY_REFERENCE_BYTES = 65_536
 
@@ -69,6 +71,7 @@ class Outbox:
         self._pack = pack
         self._turn: dict[Client, list[Reply]] = {}
         self._waiting: dict[Client, _Waiting] = {}
+        self._waiting_bytes = 0
         self._has_sent = False
 
     @property
@@ -76,6 +79,11 @@ class Outbox:
         """How many finals are not sent yet."""
         queues = [*self._turn.values(), *(w.replies for w in self._waiting.values())]
         return sum(reply.code is not None for queue in queues for reply in queue)
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while replies wait for a client that is full."""
+        return bool(self._waiting)
 
     def take_sent(self) -> bool:
         """Say whether anything was sent since the last call: sending may use up the news that a message has come."""
@@ -110,6 +118,7 @@ class Outbox:
                 if fate == _SENT:
                     self._count(waiting.replies.popleft())
                     waiting.payload_bytes -= _size(reply)
+                    self._waiting_bytes -= _size(reply)
                     waiting.since_ns = now_ns
             waiting.since_ns = waiting.since_ns or now_ns
             if not waiting.replies:
@@ -127,10 +136,14 @@ class Outbox:
             self._give_up(client, replies)
         else:
             waiting = self._waiting.setdefault(client, _Waiting())
+            size = sum(map(_size, replies))
             waiting.replies.extend(replies)
-            waiting.payload_bytes += sum(map(_size, replies))
+            waiting.payload_bytes += size
+            self._waiting_bytes += size
             if waiting.payload_bytes > self._max_bytes:
                 self._give_up(client, ())
+            elif self._waiting_bytes > FULL_OUTBOXES * self._max_bytes:
+                self._give_up(max(self._waiting, key=lambda known: self._waiting[known].payload_bytes), ())
 
     def _try(self, client: Client, header: bytes, frames: Sequence[bytes]) -> int:
         """Send one message without waiting and say what became of it."""
@@ -161,8 +174,9 @@ class Outbox:
 
     def _give_up(self, client: Client, replies: Sequence[Reply]) -> None:
         """Treat a client as gone; what was on its way to it is undeliverable."""
-        waiting = self._waiting.pop(client, None)
-        lost = [*replies, *(waiting.replies if waiting is not None else ())]
+        waiting = self._waiting.pop(client, _Waiting())
+        self._waiting_bytes -= waiting.payload_bytes
+        lost = [*replies, *waiting.replies]
         self._on_gone(client, sum(reply.code is not None for reply in lost))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import select
 import signal
 import time
@@ -31,6 +30,7 @@ from .incarnations import Incarnations
 from .intake import Intake
 from .lanes import Lane
 from .life import Client
+from .limits import limit_memory, raise_descriptor_limit
 from .metrics import Ledger
 from .outbox import Outbox
 from .results import Results
@@ -40,9 +40,11 @@ from .sockets import front_router, seed_routing_ids, sink_pull
 # One turn takes so much from each socket, so that none waits for long while another is busy.
 MESSAGES_PER_TURN = 128
 DISPATCH_PER_TURN = 256
-# How often lost slots and hanging processes are looked for; while nothing is in a slot, much more rarely.
+# How often lost slots and hanging processes are looked for; while nothing is in a slot, much more rarely; while replies wait for
+# a client that was full, more often: it may have read.
 TICK_NS = 20_000_000
 IDLE_TICK_NS = 200_000_000
+RETRY_NS = 2_000_000
 # Bits of the sockets that have something to read.
 _SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER = 1, 2, 4, 8, 16
 _ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER
@@ -119,10 +121,13 @@ class Server:
         replicas = min(self._plan.processes[part.process].replicas for part in plan.cut)
         return Lane(plan, self._arenas[index], membarrier.barrier, replicas=replicas)
 
+    def _largest_reply_bytes(self) -> int:
+        return max(lane.links[lane.final_link].row_bytes for lane in self._plan.lanes)
+
     def _door(self, endpoint: str, answers: Answers, intake: Intake | None) -> Front:
         # The control socket is ipc beside [curve]: file rights guard it.
         keeper = None if intake is None else self._keeper
-        router = front_router(self._context, self._config.server, endpoint, keeper)
+        router = front_router(self._context, self._config.server, endpoint, keeper, reply_bytes=self._largest_reply_bytes())
         if intake is None:
             self._control_socket = router
         else:
@@ -213,6 +218,8 @@ class Server:
             self._front.roster.review()
         self._front.outbox.retry(now_ns)
         self._control.outbox.retry(now_ns)
+        if self._front.outbox.is_waiting:
+            self._next_tick_ns = now_ns + RETRY_NS
         if self._core.draining:
             self._finish_draining(now_ns)
 
@@ -268,17 +275,12 @@ def run_broker(spawn: Spawn) -> int:
     configure(spawn.name, spawn.log_level)
     if not membarrier.register():
         get_logger().warning("no_membarrier", wait_ms=int(membarrier.FALLBACK_WAIT_S * 1000))
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     try:
         server = Server(spawn, config, load_plan(plan_path(spawn.directory)))
     except ConfigError as error:
         Channel(spawn.channel).send("refused", reason=str(error))
         return 2
+    limit_memory(config)
     server.run()
     return 0
-
-
-def _raise_descriptor_limit() -> None:
-    """Allow as many connections as the system lets us: at the limit ZeroMQ's thread spins and nobody new is served."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -17,6 +17,9 @@ from .curve import Keeper
 HANDSHAKE_MS = 1000
 BACKLOG = 1024
 LINGER_MS = 1000
+# Replies that ZeroMQ keeps for one client before they go to its outbox. Few enough that they are about as many bytes as that has;
+# enough that a batch of them is taken at once.
+MIN_SEND_QUEUE, MAX_SEND_QUEUE = 32, 1000
 
 
 def seed_routing_ids() -> None:
@@ -25,18 +28,26 @@ def seed_routing_ids() -> None:
 
 
 def front_router(
-    context: zmq.Context[zmq.Socket[bytes]], config: ServerConfig, endpoint: str, keeper: Keeper | None = None
+    context: zmq.Context[zmq.Socket[bytes]],
+    config: ServerConfig,
+    endpoint: str,
+    keeper: Keeper | None = None,
+    *,
+    reply_bytes: int,
 ) -> zmq.Socket[bytes]:
     """Bind a ROUTER for clients: told of peers that are gone, never blocking, frames bounded, heartbeats on.
 
     Args:
         keeper: who says which keys may come in; None where none are asked for.
+        reply_bytes: of the largest reply.
 
     Raises:
         ConfigError: the endpoint cannot be bound; one line with the cure.
     """
     router = context.socket(zmq.ROUTER)
     router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    router.setsockopt(zmq.ROUTER_HANDOVER, 0)
+    router.setsockopt(zmq.SNDHWM, min(max(config.outbox_bytes // reply_bytes, MIN_SEND_QUEUE), MAX_SEND_QUEUE))
     router.setsockopt(zmq.LINGER, LINGER_MS)
     router.setsockopt(zmq.MAXMSGSIZE, config.max_message_bytes)
     router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)

@@ -20,7 +20,7 @@ class AsyncConnection:
     empty, or nothing is in flight; and looked at once more before the loop sleeps whenever something was sent.
 
     Args:
-        on_turn: called when messages were taken; the socket may have room again.
+        on_turn: called when messages were taken, or the socket may have room again.
         on_end: called with the reason when the connection has ended, or cannot be trusted; it closes this object.
     """
 
@@ -48,23 +48,36 @@ class AsyncConnection:
 
     def send(self, header: bytes, frames: Sequence[Frame]) -> bool:
         """Send one message without waiting; False when the socket takes none now."""
-        is_sent = self.connection.send(header, frames)
+        if self.connection.send(header, frames):
+            self._look_soon()
+            return True
+        # From here on the descriptor tells when there is room, unless there is some by now.
+        if any(self.connection.look()):
+            self._look_soon()
+        return False
+
+    def _look_soon(self) -> None:
         if not self._will_look:
             self._will_look = True
             self._loop.call_soon(self._look)
-        return is_sent
 
     def _look(self) -> None:
         self._will_look = False
-        if self._is_open and self.connection.has_message():
+        if not self._is_open:
+            return
+        has_message, has_room = self.connection.look()
+        if has_message:
             self.take()
+        elif has_room:
+            self._on_turn()
 
     def take(self) -> None:
         """Give the session the messages that have arrived."""
-        # Without a call in flight only strays come; but looking is what quiets the descriptor.
-        if not self._is_open or not (self._session.in_flight or self.connection.has_message()):
+        if not self._is_open:
             return
-        if self._receive(MESSAGES_PER_TURN):
+        # Without a call in flight only strays come; but looking is what quiets the descriptor.
+        has_message = self._session.in_flight or self.connection.look()[0]
+        if has_message and self._receive(MESSAGES_PER_TURN):
             self._on_turn()
 
     def _receive(self, limit: int) -> bool:

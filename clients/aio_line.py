@@ -120,7 +120,7 @@ class AsyncLine:
         if connection is not None and self._hello is None and not self._held and header and connection.send(header, frames):
             return
         self._held.append((calls, header, frames))
-        if self._hello is None:
+        if self._hello is None and (connection is None or len(self._held) == 1):
             self._send_held()
 
     def cancel(self, call: Pending[Any]) -> None:

@@ -27,6 +27,9 @@ _MECHANISM_MISMATCH = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 _MORE = zmq.SNDMORE | zmq.NOBLOCK
 _UNKNOWN_KEY = "the server does not have this client's public key on its list: have it put into its curve.clients directory"
 _WANTS_KEYS = "the server takes clients with keys only: give server_key, and key or key_file"
+_NO_SERVER = "what listens there is no Slotline server"
+# Without keys and with them.
+_CUT_SHORT = (f"{_NO_SERVER}, or one that takes clients with keys only", "the server broke off the handshake")
 _USES_NO_KEYS = "the server there uses no keys: leave server_key away, or name another endpoint"
 
 
@@ -39,7 +42,7 @@ class Connection:
     Attributes:
         end: how it has ended, "" as long as nobody has seen that.
         refusal: why the server does not take this client and will not the next time, "" if it has not said so.
-        was_cut_short: whether the server broke off the handshake without a word.
+        was_cut_short: whether the server broke off a handshake with keys without a word.
 
     Raises:
         ServerUnreachable: *endpoint* is not one.
@@ -113,13 +116,14 @@ class Connection:
     def descriptors(self) -> tuple[int, int]:
         """The descriptors that an event loop watches: news of messages, and of the connection's end.
 
-        They tell of news since the socket was last looked at, by ``has_message`` or ``has_ended``, or was sent on.
+        They tell of news since the socket was last looked at, by ``look`` or ``has_ended``, or was sent on.
         """
         return self._socket.fileno(), self._monitor.fileno()
 
-    def has_message(self) -> bool:
-        """Return whether a message has arrived, without waiting."""
-        return bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
+    def look(self) -> tuple[bool, bool]:
+        """Return whether a message has arrived, and whether there is room for one to send."""
+        events = int(self._socket.get(zmq.EVENTS))
+        return bool(events & zmq.POLLIN), bool(events & zmq.POLLOUT)
 
     def has_ended(self) -> bool:
         """Return whether the connection has ended, without waiting."""
@@ -135,12 +139,13 @@ class Connection:
             self.end = self.refusal = _UNKNOWN_KEY
         elif is_other_mechanism:
             self.end = self.refusal = _USES_NO_KEYS if self._has_keys else _WANTS_KEYS
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self._has_keys:
-            # What a wrong server_key looks like. But so does a server that ends just then.
-            self.end, self.was_cut_short = "the server broke off the handshake", True
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            # What a wrong server_key looks like, or another mechanism when the server hangs up before its greeting is read. But
+            # so does a server that ends just then.
+            self.end, self.was_cut_short = _CUT_SHORT[self._has_keys], self._has_keys
         else:
             is_disconnected = event == zmq.EVENT_DISCONNECTED
-            self.end = "the server closed the connection" if is_disconnected else "what listens there is no Slotline server"
+            self.end = "the server closed the connection" if is_disconnected else _NO_SERVER
 
     def close(self, *, linger_ms: int = LINGER_MS) -> None:
         """Give the socket back."""

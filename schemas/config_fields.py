@@ -80,6 +80,10 @@ class ServerConfig:
             unit="bytes",
         ),
     )
+    memory_limit_mb: int = field(
+        default=0,
+        metadata=about(whole(0, 1_048_576), "What the broker may take beyond its start. 0: from its other limits.", unit="MiB"),
+    )
     heartbeat_ms: int = field(
         default=1000,
         metadata=about(whole(0, 60_000), "Interval of pings to silent clients, 0 = none.", unit="milliseconds"),
@@ -105,7 +109,7 @@ class CurveConfig:
     secret_key: Path = field(
         metadata=about(
             text(r".+", "a path"),
-            "The server's secret key, made by `slotline keys server`; read at start. Relative to the config file.",
+            "The server's secret key, made by the command keys server; read at start. Relative to the config file.",
         )
     )
     clients: Path = field(

@@ -1,16 +1,10 @@
-"""The memory limit of a process that decodes: a picture that needs more fails, the process and the machine do not.
-
-The kernel's limit on private writable memory (RLIMIT_DATA), which shared arenas and libraries' code do not count for.
-"""
+"""The memory limit of a process that decodes: a picture that needs more fails, the process and the machine do not."""
 
 from __future__ import annotations
 
-import re
-import resource
-from pathlib import Path
-
 from schemas.config import MODEL_STAGE, Config, LaneConfig
 from schemas.plan import Plan
+from schemas.private_memory import limit_private_memory
 
 _MIB = 1 << 20
 # What libraries take beside the picture, and then, a pixel and an encoded byte, a third more than the most that was measured
@@ -32,9 +26,7 @@ def limit_memory(config: Config, plan: Plan, process: int) -> int:
             stages = [step.stage for step in lane.steps[part.first_step : part.end_step]]
             more = max(more, limit_bytes(config.lanes[lane.index], stages))
     if more:
-        limit = _private_bytes() + more
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+        limit_private_memory(more)
     return more
 
 
@@ -49,11 +41,3 @@ def limit_bytes(lane: LaneConfig, stages: list[str]) -> int:
     if MODEL_STAGE in stages:
         return 0
     return _BASE_BYTES + _PIXEL_BYTES * lane.max_pixels + _ENCODED_BYTES * lane.max_encoded_bytes
-
-
-def _private_bytes() -> int:
-    """Return the private writable memory of this process, as RLIMIT_DATA counts it."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    found = re.search(r"^VmData:\s+(\d+) kB$", status, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -55,13 +56,20 @@ max_encoded_bytes = 4_000_000
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run *main* in a loop of its own, with a watchdog."""
+    """Run *main* in a loop of its own, with a watchdog; the loop must have nothing to complain about."""
+
+    complaints: list[dict[str, Any]] = []
 
     async def watched() -> T:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         async with asyncio.timeout(PATIENCE_S):
-            return await main
+            result = await main
+        gc.collect()
+        return result
 
-    return asyncio.run(watched())
+    result = asyncio.run(watched())
+    assert complaints == []
+    return result
 
 
 async def until(condition: Any, what: str) -> None:

@@ -31,7 +31,7 @@ HELLO = write_message(Hello("raw", ("SLT1",), False), (1, 0, 0))
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[GuardedServer]:
-    """One server for all tests; ``good`` is on its list, ``stranger`` is not. Afterwards nobody has died and its books balance."""
+    """One server; ``good`` is on its list, ``stranger`` is not. At the end nobody has died and its books balance."""
     place = Path(tempfile.mkdtemp(prefix="slt-"))
     running = GuardedServer(place)
     try:
@@ -106,7 +106,8 @@ def test_the_command_line_sends_with_keys(server: GuardedServer, good: Client) -
     np.save(server.place / "x.npy", np.ones(4, np.float32))
     command = ["infer", "--endpoint", server.endpoint, "--model", "echo", "--server-key", SERVER_KEY]
 
-    assert run_once(server.place, *command, "--key", "good.secret", "x.npy").returncode in (0, 1)
+    # What the lane says of itself comes from the server.
+    assert "echo takes 0 named inputs" in run_once(server.place, *command, "--key", "good.secret", "x.npy").stdout
     without = run_once(server.place, *command, "x.npy")
     assert (without.returncode, without.stdout) == (2, "")
     assert without.stderr.startswith("slotline: keys: expected server_key, and either key=")
@@ -135,10 +136,10 @@ def test_who_is_refused_is_told_and_reaches_nobody(server: GuardedServer, good: 
 
 
 def test_keys_for_a_server_without_any_are_told(server: GuardedServer) -> None:
-    """It is another server than the caller thinks."""
+    """It is another server than the caller thinks. One that hangs up before its greeting is read looks like a wrong key."""
     with (
-        ScriptedServer(server.place / "plain", answer) as plain,
-        pytest.raises(Unauthorized, match="the server there uses no keys"),
+        ScriptedServer(server.place, answer) as plain,
+        pytest.raises(Unauthorized, match=r"the server there uses no keys|whether it uses keys at all"),
     ):
         Client(plain.endpoint, timeout_s=PATIENCE_S, **server.keys_of("good"))
 

@@ -1,10 +1,8 @@
-"""The files of examples/: presets give the right answers, programs run, the unit starts what there is."""
+"""The files of examples/: presets give the right answers, and programs run."""
 
 from __future__ import annotations
 
-import configparser
 import json
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 from places import StartServer
 from server import DEMO, PATIENCE_S, ROOT, place_environment, run_once
 
-import run
 from clients import Client
 from clients.demo import judge_parts
 from stages.demo import parts_path, ticks_path
@@ -82,17 +79,3 @@ def test_the_example_programs_run(make_server: StartServer, place: Path) -> None
     assert run_example(place, str(EXAMPLES / "embedded.py"), str(ROOT / "stages/demo/demo.toml"), photo).startswith("NG [[")
     assert server.stop() == 0
     assert run_example(place, str(EXAMPLES / "qc_station.py"), server.endpoint, photo) == f"NG {photo}\n"
-
-
-def test_the_unit_starts_a_command_that_there_is() -> None:
-    """Under systemd's eyes, and stopped by one signal to the supervisor alone."""
-    unit = configparser.ConfigParser(interpolation=None, strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(EXAMPLES / "slotline.service")
-    service = unit["Service"]
-
-    command = shlex.split(service["ExecStart"])
-    assert Path(command[0]).name == "slotline"
-    run._parser().parse_args(command[1:])
-    assert (service["Type"], service["Restart"], service["KillMode"]) == ("notify", "always", "mixed")
-    assert int(service["WatchdogSec"]) > 0

@@ -34,6 +34,10 @@ max_encoded_bytes = 100_000
 [lane.ticks]
 model = "trading_mlp.onnx"
 slots = 64
+[lane.rows]
+model = "trading_mlp.onnx"
+slots = 4
+max_rows = 2
 [lane.qc]
 model = "surface_qc.onnx"
 slots = 4
@@ -46,6 +50,7 @@ color = "grey"
 use = "standardize"
 """
 STAGE = 1 << 8 | 1
+MESSAGES = 128
 MAX_MESSAGE_BYTES = 1 << 20
 
 
@@ -99,19 +104,28 @@ class Door:
 
     def ask(self, frames: Sequence[bytes]) -> list[Reply]:
         """Send one message, let everything happen that it causes, and return all replies."""
-        self._client.send_multipart(frames)
-        while self.front.drain(self._now_ns, 128):
+        self.send(frames)
+        while self.front.drain(self._now_ns, MESSAGES):
             self._work()
         self._work()
-        return self._replies()
+        return self.replies()
 
     def admit(self, frames: Sequence[bytes]) -> list[Reply]:
         """Send one message whose requests stay in flight, and return what is answered at once."""
-        self._client.send_multipart(frames)
-        while self.front.drain(self._now_ns, 128):
+        self.send(frames)
+        while self.turn():
             pass
+        return self.replies()
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send one message."""
+        self._client.send_multipart(frames)
+
+    def turn(self) -> bool:
+        """Let the broker read for one turn; return True when it was cut short."""
+        is_cut_short = self.front.drain(self._now_ns, MESSAGES) == MESSAGES
         self.front.outbox.end_turn()
-        return self._replies()
+        return is_cut_short
 
     def _work(self) -> None:
         """Be the stages: every request that has a slot comes back."""
@@ -130,7 +144,8 @@ class Door:
                 self._results.drain_all()
         self.front.outbox.end_turn()
 
-    def _replies(self) -> list[Reply]:
+    def replies(self) -> list[Reply]:
+        """Return the replies that are there."""
         replies: list[Reply] = []
         while self._client.poll(0):
             frames = self._client.recv_multipart()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from schemas.encode import encode
-from schemas.layout import Layout, route_if_readable
+from schemas.layout import route_if_readable
 from schemas.messages import Body, Cancel, Control, Health, Hello, Metadata, read_message, write_message
 from schemas.status import ControlOp, Flag, HealthScope, KeyPolicy, Kind, RequestError
 from schemas.tables import BodyTag

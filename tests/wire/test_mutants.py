@@ -86,8 +86,12 @@ def test_damaged_messages_are_answered_by_name(door: Door, cpp_fields: Checker) 
         # The first chunks fill caches that are bounded.
         grown_from = grown_from or resident_bytes()
 
-    print(f"{count} messages: {findings.readable} headers with a Route, {findings.share:.4%} answered; {findings.silent} silent, ")
-    print(f"{findings.unreadable} unreadable; codes {dict(findings.codes)}; grown {(resident_bytes() - grown_from) / MIB:.1f} MiB")
+    print(
+        f"{count} messages: {findings.readable} headers with a Route, {findings.share:.4%} answered; {findings.silent} silent, "
+    )
+    print(
+        f"{findings.unreadable} unreadable; codes {dict(findings.codes)}; grown {(resident_bytes() - grown_from) / MIB:.1f} MiB"
+    )
     assert findings.share >= 0.99
     assert set(findings.codes) <= ALLOWED
     assert resident_bytes() - grown_from < GROWTH_BYTES
