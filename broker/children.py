@@ -37,6 +37,14 @@ class Post:
     start_at_ns: int | None = 0
 
 
+def environment(process: int) -> dict[str, str]:
+    """Return the environment of a child; -1 is the broker.
+
+    Its threads share one heap: what ZeroMQ's thread gives back in a heap of its own counts against the memory limit for ever.
+    """
+    return {**os.environ, "MALLOC_ARENA_MAX": "1"} if process < 0 else dict(os.environ)
+
+
 def reap(child: Child) -> int | None:
     """Return the wait status of a child that is dead, and close its descriptor; None while it lives."""
     if child.pidfd < 0:

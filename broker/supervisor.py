@@ -25,7 +25,7 @@ from schemas.spawn import Spawn, plan_path
 from schemas.words import BOARD_BYTES, HEAD_BEAT_NS
 
 from .channel import Channel
-from .children import Child, Post, reap, status_text, why_hanging
+from .children import Child, Post, environment, reap, status_text, why_hanging
 from .memory import EpochMemory
 from .notify import Notifier
 from .places import Places
@@ -196,7 +196,11 @@ class Supervisor:
         )
         # A group of its own, so that a terminal's Ctrl-C reaches the supervisor alone.
         process_ = subprocess.Popen(
-            [*self._command, spawn.to_json()], pass_fds=spawn.descriptors, stdin=subprocess.DEVNULL, process_group=0
+            [*self._command, spawn.to_json()],
+            pass_fds=spawn.descriptors,
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            env=environment(process),
         )
         process_.returncode = 0  # reaped here, not by Popen
         self._log.info("started", child=name, child_pid=process_.pid, incarnation=incarnation)

@@ -148,7 +148,8 @@ class _EmbeddedLane:
                 self._fill(slot, one, finite)
                 hops.append((slot, 0, slot, self._plan.index, int(HopKind.WORK), 0, 0, 0, deadline_ns))
             except RequestError as error:
-                outcomes[slot] = error
+                # Without the way that it came: that would hold this lane, and its memory, until the garbage collector runs.
+                outcomes[slot] = error.with_traceback(None)
         self._runner.add(hops)
         left = len(hops)
         while left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,21 +18,24 @@ MIB = 1 << 20
 MAX_CLIENTS = 64
 
 
-def config(*, more: str = "") -> str:
-    """Return the config; *more* are lines of its [server] table."""
-    own = f"max_message_bytes = {MAX_MESSAGE_BYTES}\nmax_clients = {MAX_CLIENTS}\ndrain_s = 10\n{more}"
-    lanes = LANES.replace('.onnx"', f'.onnx"\nbacklog = {4096}').replace('model = "', f'model = "{ROOT}/stages/demo/')
-    echo = "max_encoded_bytes = 100_000"
-    return configs.digests(slots=16).replace("drain_s = 10", own) + lanes.replace(echo, f"{echo}\nbacklog = 4096")
+def small_config(more: str = "") -> str:
+    """Return a config with the good client's lane alone; *more* are lines of its [server] table."""
+    own = f"drain_s = 10\nmax_message_bytes = {MAX_MESSAGE_BYTES}\nmax_clients = {MAX_CLIENTS}\n{more}"
+    return configs.digests(slots=16).replace("drain_s = 10", own)
+
+
+def config(more: str = "") -> str:
+    """Return a config with the lanes of the hostile cases too."""
+    return small_config(more) + LANES.replace('model = "', f'model = "{ROOT}/stages/demo/')
 
 
 class HostileServer(Server):
-    """A server on a TCP port of its own choice, or on ipc when *is_tcp* is false."""
+    """A server on a TCP port that no other program has; it keeps the port when its broker dies."""
 
-    def __init__(self, place: Path, *, more: str = "", is_tcp: bool = False) -> None:
-        super().__init__(place, config(more=more))
-        if is_tcp:
-            self.endpoint = "tcp://127.0.0.1:*"
+    def __init__(self, place: Path, text: str) -> None:
+        super().__init__(place, text)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
 
     def wait_ready(self) -> HostileServer:
         """Wait for the ready line and take the endpoints from it."""

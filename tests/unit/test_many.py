@@ -145,3 +145,17 @@ def test_the_session_is_what_counts_calls() -> None:
     session: Session = server.session
 
     assert session.in_flight == 0
+
+
+def test_who_may_not_wait_is_told_what_must_end_first() -> None:
+    """The oldest pack; what waits for its pack to be full is sent before, or it would never end."""
+    server = Server()
+    for _ in range(MAX_IN_FLIGHT):
+        assert server.many.crowd() == []
+        server.many.add({"x": TICK})
+
+    oldest = server.many.crowd()
+
+    assert oldest == server.many.calls()[:MAX_PACKED]
+    assert sum(len(message) for message in server.messages) == MAX_IN_FLIGHT
+    assert server.many.crowd() == []

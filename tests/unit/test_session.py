@@ -407,3 +407,29 @@ def test_a_request_that_may_be_packed_says_so() -> None:
     large = session.submit("ticks", {"x": np.zeros(5_000, np.uint8)}, {}, 0, may_pack=True)
 
     assert (read(small)[0].flags, read(large)[0].flags) == (Flag.IDEMPOTENT | Flag.PACKED, Flag.IDEMPOTENT)
+
+
+def test_a_call_that_waits_for_the_connection_has_nothing_to_send() -> None:
+    """It ends like any other, also by its deadline."""
+    session = make_session(timeout_us=5_000)
+    connected, late = session.await_welcome(0), session.await_welcome(0)
+
+    session.end_one(connected.call, True)
+    session.expire(5 * MS)
+
+    assert connected.header == b""
+    assert connected.call.result() is True
+    assert isinstance(late.call.outcome, DeadlineExceeded)
+
+
+def test_the_earliest_deadline_is_that_of_the_next_call_to_end() -> None:
+    """None when no call is left."""
+    session = make_session()
+    for budget_us in (3_000, 1_000, 2_000):
+        submit(session, budget_us=budget_us)
+
+    assert session.earliest_deadline_ns() == 1 * MS
+    session.expire(1 * MS)
+    assert session.earliest_deadline_ns() == 2 * MS
+    session.expire(3 * MS)
+    assert session.earliest_deadline_ns() is None

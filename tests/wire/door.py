@@ -31,18 +31,23 @@ LANES = """
 [lane.echo]
 slots = 64
 max_encoded_bytes = 100_000
+backlog = 4096
 [lane.ticks]
 model = "trading_mlp.onnx"
 slots = 64
+max_encoded_bytes = 65_536
+backlog = 4096
 [lane.rows]
 model = "trading_mlp.onnx"
 slots = 4
+max_encoded_bytes = 65_536
 max_rows = 2
 [lane.qc]
 model = "surface_qc.onnx"
 slots = 4
 max_encoded_bytes = 65_536
 max_pixels = 65_536
+backlog = 4096
 [lane.qc.decode]
 use = "image"
 color = "grey"

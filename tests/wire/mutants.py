@@ -242,7 +242,7 @@ def _swap(mutator: Mutator, frames: Frames) -> Frames:
 def _insert(mutator: Mutator, frames: Frames) -> Frames:
     """Put an empty or a random frame in."""
     index = mutator.random.randint(0, len(frames))
-    return frames[:index] + [mutator.random.randbytes(mutator.random.choice((0, 1, 8, 100)))] + frames[index:]
+    return [*frames[:index], mutator.random.randbytes(mutator.random.choice((0, 1, 8, 100))), *frames[index:]]
 
 
 def _splice(mutator: Mutator, frames: Frames) -> Frames:

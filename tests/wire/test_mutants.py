@@ -22,7 +22,7 @@ from schemas.status import Code
 MUTANTS = int(os.environ.get("SLOTLINE_MUTANTS", "10000"))
 CHUNK = 2_000
 MIB = 1 << 20
-# What a broken request may be answered with where no stage, no overload and no shutdown has a say; -1 is the answer to a question.
+# What a broken request may be answered with where no overload and no shutdown has a say; -1 is the answer to a question.
 ALLOWED = {-1, 0, *(code for code in Code if 100 <= code < 200), Code.MODEL_FAILED, Code.DEADLINE_EXCEEDED}
 GROWTH_BYTES = 32 * MIB
 
@@ -74,7 +74,7 @@ def resident_bytes() -> int:
 
 
 def test_damaged_messages_are_answered_by_name(door: Door, cpp_fields: Checker) -> None:
-    """At least 99 in 100 of those whose Route can be read, with an allowed code; the ledger balances, and memory does not grow."""
+    """At least 99 in 100 of those whose Route can be read; the codes are allowed, the ledger balances, and memory does not grow."""
     count = MUTANTS if door.takes_requests else MUTANTS // 10
     mutator, findings = Mutator(seed=1), Findings()
     grown_from = 0
