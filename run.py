@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from broker.keys import add_arguments as add_key_arguments
 from schemas.config import Config, load_config
 from schemas.params import nested
 from schemas.plan import Plan, read_plan
-from schemas.status import ConfigError
+from schemas.status import VERSION, ConfigError
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 DEMO = "demo"
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code. A person's mistake is one line on stderr and code 2."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.command is not _serve and options.command is not _process:
+        # An end from outside is an exception like Ctrl-C, so that what was started is ended too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         code: int = options.command(options)
     except ConfigError as error:
@@ -52,12 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    prog = "slotline" if Path(sys.argv[0]).name == "slotline" else "run.py"
     parser = argparse.ArgumentParser(
-        prog="slotline" if Path(sys.argv[0]).name == "slotline" else "run.py",
+        prog=prog,
         description="Slotline: ONNX models behind a ZeroMQ socket, tensors in shared memory.",
-        epilog=EXAMPLES,
+        epilog=EXAMPLES if prog == "run.py" else EXAMPLES.replace("run.py", prog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"slotline {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     demo = _command(commands, "demo", _demo, "serve the two demo lanes, send real inputs, compare every answer")
     demo.add_argument("--out", type=Path, default=Path("slotline-demo.png"), help="the annotated picture (default: %(default)s)")
@@ -66,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = _command(commands, "serve", _serve, "serve a config until SIGTERM")
     serve.add_argument("config", metavar="CONFIG", help="a TOML file, or `demo`")
     serve.add_argument("--endpoint", help="instead of the config's server.endpoint")
+    serve.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="instead of the config's")
     check = _command(commands, "check", _check, "say what a config comes to, without serving it")
     check.add_argument("config", metavar="CONFIG", help="a TOML file, or `demo`")
@@ -88,8 +95,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(commands: Commands, name: str, function: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
     """Add one command, with its example and --json."""
-    example = next(line for line in EXAMPLES.splitlines() if line.startswith(f"  run.py {name} ")).strip().split("   ")[0]
-    command = commands.add_parser(name, help=about, description=about, epilog=f"example: {example}")
+    line = next(line for line in EXAMPLES.splitlines() if line.startswith(f"  run.py {name} "))
+    example = line.strip().split("   ")[0].removeprefix("run.py ")
+    command = commands.add_parser(name, help=about, description=about, epilog=f"example: %(prog)s {example.removeprefix(name)}")
     command.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
     command.set_defaults(command=function)
     return command
@@ -103,7 +111,10 @@ def _serve(options: argparse.Namespace) -> int:
     from broker.places import Places
     from broker.supervisor import Supervisor
     from schemas.logs import configure
+    from schemas.spawn import die_with_parent
 
+    if options.parent:
+        die_with_parent(options.parent, signal.SIGTERM)
     config = _load(options.config, options.endpoint)
     log_level = options.log_level or config.server.log_level
     configure("supervisor", log_level)
@@ -125,18 +136,11 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     """Say what a config comes to."""
-    from stages.describe import check_all
+    from stages.describe import check_all, check_text
 
     config = _load(options.config, None)
     found = check_all(_describe(config))
-    if options.json:
-        print(json.dumps(found))
-        return 0
-    for lane in found["lanes"]:  # type: ignore[attr-defined]
-        print("\n".join(f"{key:>16}  {value}" for key, value in lane.items()), end="\n\n")
-    for process in found["processes"]:  # type: ignore[attr-defined]
-        print(f"process {process['name']} x {process['replicas']}, lanes {', '.join(process['lanes'])}")
-    print(f"shared memory {found['memory_bytes'] / 2**20:.1f} MiB")  # type: ignore[operator]
+    print(json.dumps(found) if options.json else check_text(found))
     return 0
 
 

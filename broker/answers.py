@@ -16,7 +16,7 @@ from schemas.messages import (
     Welcome,
 )
 from schemas.params import Params
-from schemas.status import Code, ControlOp, HealthScope, RequestError
+from schemas.status import VERSION, Code, ControlOp, HealthScope, RequestError
 from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_LIST, MAX_STATS
 
 from .core import Core
@@ -24,7 +24,7 @@ from .lanes import Lane
 from .life import Client
 from .outbox import Outbox
 
-SERVER = "slotline/0.1.0"
+SERVER = f"slotline/{VERSION}"
 EXTENSIONS = ("packed", "deadline_budget", "born_us")
 
 

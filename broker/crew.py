@@ -39,6 +39,7 @@ class Crew:
         self._channel = channel
         self._endpoint = endpoint
         self._results = results
+        self._broken: dict[int, str] = {}  # processes with a replica in a crash loop, and why
         self._said_serving = False
 
     def obey(self, event: dict[str, Any]) -> None:
@@ -49,10 +50,10 @@ class Crew:
         elif name == "reaped":
             self._reaped(event["incarnation"])
         elif name == "unavailable":
+            self._broken[event["process"]] = event["reason"]
             for lane in self._served_by(event["process"]):
-                if self._has_replica(lane, event["process"]):
-                    continue
-                for ended in self._core.make_unavailable(lane, event["reason"]):
+                reason = self._why_unavailable(lane)
+                for ended in self._core.make_unavailable(lane, reason) if reason else ():
                     self._results.answer(ended)
 
     def ready(self, number: int) -> None:
@@ -62,9 +63,10 @@ class Crew:
             return
         self._dispatcher.connect(incarnation.process, number)
         self._incarnations.show(incarnation)
+        self._broken.pop(incarnation.process, None)
         for lane in self._served_by(incarnation.process):
             lane.add_replica(incarnation.process, number)
-            lane.unavailable = ""
+            lane.unavailable = self._why_unavailable(lane)
         self._channel.send("up", incarnation=number)
         if not self._said_serving and all(lane.is_ready for lane in self._core.lanes):
             self._said_serving = True
@@ -100,9 +102,12 @@ class Crew:
         self._dispatcher.disconnect(number)
         self._incarnations.release_column(number)
 
-    def _has_replica(self, lane: Lane, process: int) -> bool:
-        """True when another replica of a process serves the lane: one that cannot start does not close it."""
-        return any(bool(serving) for part, serving in zip(lane.plan.cut, lane.replicas, strict=True) if part.process == process)
+    def _why_unavailable(self, lane: Lane) -> str:
+        """Return why a lane is closed: one of its processes cannot start and has no other replica; "" when it is open."""
+        for part, serving in zip(lane.plan.cut, lane.replicas, strict=True):
+            if part.process in self._broken and not serving:
+                return self._broken[part.process]
+        return ""
 
     def _served_by(self, process: int) -> list[Lane]:
         return [lane for lane in self._core.lanes if any(part.process == process for part in lane.plan.cut)]

@@ -190,6 +190,7 @@ class Front:
     ) -> Request:
         assert self._intake is not None
         if route[0] in client.in_flight:
+            check_route(route, layout, len(frames))
             self._ledger.duplicates += 1
             raise RequestError(Code.DUPLICATE_ID, field=f"request_id {route[0]}", expected="an id that is not in flight")
         try:

@@ -27,17 +27,20 @@ class Restarts:
 
     def __init__(self) -> None:
         self._quick: list[int] = []
+        self._never_ready = 0
         self._is_looping = False
 
     def died(self, now_ns: int, ready_ns: int | None) -> Restart:
         """Take note of a death; *ready_ns* is when that start had become ready, None if it never did."""
+        self._never_ready = self._never_ready + 1 if ready_ns is None else 0
         if ready_ns is not None and now_ns - ready_ns >= SERVED_NS:
             self._quick.clear()
             self._is_looping = False
         else:
             self._quick.append(now_ns)
         self._quick = [at for at in self._quick if now_ns - at <= CRASH_LOOP_NS]
-        if self._is_looping or len(self._quick) >= CRASH_LOOP_DEATHS:
+        # Starts that hang until they are killed are too slow for the window; five of them in a row are no better.
+        if self._is_looping or max(len(self._quick), self._never_ready) >= CRASH_LOOP_DEATHS:
             # One try every half minute from here on, until one of them serves.
             self._is_looping = True
             return Restart(now_ns + CRASH_LOOP_NS, True)

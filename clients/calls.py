@@ -21,8 +21,8 @@ Wait = Callable[["Pending[Any]", float | None], None]
 class Options(TypedDict, total=False):
     """What a request may say besides model and inputs; all may be left out.
 
-    budget_us: time left for the answer, which is also how long the call lasts; default: the client's timeout. Budgets above the
-        server's limit are cut to it by default and refused when given.
+    budget_us: time left for the answer, which is also how long the call lasts. 0 or left out: the lane's default budget holds,
+        and the call lasts as long as the client's timeout; a client with less patience than that asks for no more than it has.
     key, born_us: numbers of the caller's own (instrument or camera; capture time), u64, echoed in the reply's route.
     idempotent: False = never run it twice when a worker dies under it (default True).
     copy: False = large arrays are not copied but lent until the call has its result; then change none of them before that, and

@@ -92,6 +92,7 @@ class DemoRun:
         ticks = self.ticks
         return f"""{part_table(self.parts, self.stages)}
 
+(! = the verdict differs from the label; infer us is the time of the request's whole batch)
 qc: {self.right} of {len(self.parts)} verdicts right
 ticks: {ticks.count}; one at a time p50 {ticks.p50_us:.0f} us, p99 {ticks.p99_us:.0f} us; many at once {ticks.rate:,.0f}/s
        (the model forecasts volatility; its p_up is hardly better than a coin, and no edge in direction is claimed)
@@ -134,7 +135,7 @@ def stream_ticks(client: Client, features: NDArray[np.float32], count: int, prog
         features: (rows, 67) float32, cycled.
     """
     rows = np.resize(features, (count, features.shape[1]))
-    alone = min(MAX_ALONE, count)
+    alone = min(MAX_ALONE, (count + 1) // 2)
     results = []
     waits_us = np.empty(alone)
     for at in range(alone):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import signal
 import subprocess
@@ -32,7 +33,8 @@ def local_server(command: Sequence[str]) -> Iterator[LocalServer]:
     Raises:
         ConfigError: it did not start; its own line has gone to stderr. Or it did not end well.
     """
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    # The server ends with us, however we end.
+    process = subprocess.Popen([*command, "--parent", str(os.getpid())], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     try:
         readable, _, _ = select.select([process.stdout], [], [], START_S)

@@ -169,8 +169,8 @@ class Session:
         budget_us, lasts_us, *_ = self._plain_route
         if "budget_us" in options:
             most = self.limits.max_budget_us or _MAX_U64
-            budget_us = _checked(options["budget_us"], "budget_us", least=1, most=most)
-            lasts_us = budget_us
+            budget_us = _checked(options["budget_us"], "budget_us", most=most)
+            lasts_us = budget_us or lasts_us
         born_us = _checked(options.get("born_us", 0), "born_us")
         key = _checked(options.get("key", 0), "key")
         return budget_us, lasts_us, born_us, key, _IDEMPOTENT if options.get("idempotent", True) else 0
@@ -187,8 +187,9 @@ class Session:
         if welcome.limits != self.limits:
             self.limits = welcome.limits
             self._forms.use_limits(welcome.limits)
-            most = welcome.limits.max_budget_us or self._timeout_us
-            self._plain_route = (min(self._timeout_us, most), self._timeout_us, 0, 0, _IDEMPOTENT)
+            # The lane's default holds, unless this client would be gone before.
+            is_patient = self._timeout_us >= welcome.limits.default_budget_us
+            self._plain_route = (0 if is_patient else self._timeout_us, self._timeout_us, 0, 0, _IDEMPOTENT)
 
     def receive(self, header: bytes, rest: Sequence[Frame] = ()) -> None:
         """End the calls that one message answers.

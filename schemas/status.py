@@ -11,6 +11,9 @@ from enum import IntEnum, IntFlag
 MAX_FIELD_CHARS = 128
 
 
+VERSION = "0.1.0"
+
+
 class Code(IntEnum):
     """Why a request got no result. 1xx do not retry, 2xx retry after a wait, 3xx the server failed, 4xx gone."""
 

@@ -7,6 +7,7 @@ and a broken file is told in one line.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from schemas.config import Config, LaneConfig
 from schemas.plan import LanePlan, Plan
@@ -60,7 +61,7 @@ def summary(plan: LanePlan) -> dict[str, object]:
     }
 
 
-def check_all(plan: Plan) -> dict[str, object]:
+def check_all(plan: Plan) -> dict[str, Any]:
     """Return what ``check`` prints: every lane, and the processes."""
     return {
         "lanes": [summary(lane) for lane in plan.lanes],
@@ -70,6 +71,13 @@ def check_all(plan: Plan) -> dict[str, object]:
         ],
         "memory_bytes": sum(lane.arena_bytes for lane in plan.lanes),
     }
+
+
+def check_text(found: dict[str, Any]) -> str:
+    """Return the same for people."""
+    lines = ["\n".join(f"{key:>16}  {value}" for key, value in lane.items()) + "\n" for lane in found["lanes"]]
+    lines += [f"process {p['name']} x {p['replicas']}, lanes {', '.join(p['lanes'])}" for p in found["processes"]]
+    return "\n".join([*lines, f"shared memory {found['memory_bytes'] / 2**20:.1f} MiB"])
 
 
 def _spec_text(name: str, dtype: str, shape: tuple[int, ...]) -> str:

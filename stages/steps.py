@@ -5,13 +5,17 @@ A step reads its source link and writes its target link, nothing else; a peer's 
 
 from __future__ import annotations
 
+import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from schemas.config import LaneConfig, StageConfig
+from schemas.logs import get_logger
 from schemas.plan import LanePlan, StepPlan
 from schemas.status import Code, RequestError, printable
 
@@ -24,6 +28,8 @@ from .postprocess import load_function, real_shapes
 from .preprocess import BUILT_IN
 from .raw_pixels import raw_pixels
 
+# A user's function that fails on each request is logged this often.
+SAY_AGAIN_NS = 10_000_000_000
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
@@ -79,20 +85,35 @@ class Function:
 
     def __init__(self, source: Link, target: Link, setting: StageConfig, key: str) -> None:
         self._source, self._target = source, target
-        self._function = load_function(setting.use, key=f"{key}.use", config=setting.params)
+        self._key = f"{key}.use"
+        self._function = load_function(setting.use, key=self._key, config=setting.params)
         self._params = setting.params
         self._declared = {t.name: t.max_shape for t in target.plan.tensors}
+        self._said_ns = -SAY_AGAIN_NS
 
     def run(self, slot: int) -> None:
         """Call the function; whatever it raises is this request's MODEL_FAILED and nobody else's."""
+        outputs = self._target.buffers(slot)
+        for output in outputs.values():
+            # What the function does not write must not be what the slot's last request got: it may be another client's.
+            output.fill(0)
         try:
-            shapes = self._function(self._source.read(slot), self._target.buffers(slot), self._params)
+            shapes = self._function(self._source.read(slot), MappingProxyType(outputs), self._params)
         except RequestError:
             raise
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            raise RequestError(Code.MODEL_FAILED, message=printable(text, 200)) from error
+            self._say(error)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(place.filename).name}:{place.lineno}"
+            raise RequestError(Code.MODEL_FAILED, message=printable(f"{type(error).__name__}: {error} ({where})", 200)) from error
         self._target.commit(slot, real_shapes(shapes, self._declared), strided=True)
+
+    def _say(self, error: Exception) -> None:
+        """Log the error with its traceback, but not thousands of times: its author needs one."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._said_ns >= SAY_AGAIN_NS:
+            self._said_ns = now_ns
+            get_logger().warning("function_failed", key=self._key, exc_info=error)
 
 
 class Infer:

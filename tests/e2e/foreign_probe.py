@@ -34,8 +34,8 @@ def input_token(name: str, dtype: str, shape: Sequence[int], content: bytes | Se
 
 
 def file_token(name: str, dtype: str, shape: Sequence[int], path: Path) -> str:
-    """Return one input whose bytes are those of a file."""
-    return f"{name}:{dtype}:{'x'.join(map(str, shape)) or '-'}:@{path}"
+    """Return one input whose bytes are those of a file. Its path travels as hex: it may hold spaces and colons."""
+    return f"{name}:{dtype}:{'x'.join(map(str, shape)) or '-'}:@{os.fsencode(path).hex()}"
 
 
 class Probe:

@@ -184,6 +184,21 @@ def test_a_client_for_which_too_many_bytes_wait_is_given_up(desk: Desk) -> None:
     assert desk.gone == [(b"slow", 11)]
 
 
+def test_when_too_many_bytes_wait_for_all_together_the_fullest_is_given_up(desk: Desk) -> None:
+    """So that many who do not read cannot add up; the others' replies are kept."""
+    silent = {name: desk.connect(name) for name in (b"a", b"b", b"c", b"d", b"e")}
+    for client, _ in silent.values():
+        for number in range(QUEUE):
+            desk.outbox.put(client, final(number))
+    desk.outbox.put(silent[b"c"][0], final(QUEUE, size=900))
+    for name in (b"a", b"b", b"d", b"e"):
+        assert desk.gone == []
+        desk.outbox.put(silent[name][0], final(QUEUE, size=800))
+
+    assert desk.gone == [(b"c", 1)]
+    assert desk.outbox.finals_waiting == 4
+
+
 def test_a_client_that_is_gone_is_found_by_the_first_send(desk: Desk) -> None:
     """Its reply is undeliverable, and so is whatever comes later."""
     client, socket = desk.connect(b"a")

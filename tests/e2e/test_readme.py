@@ -1,4 +1,4 @@
-"""The README's client and config, run as they stand there."""
+"""The README's client, embedded pipeline and config, run as they stand there."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from server import DEMO, PATIENCE_S, ROOT, run_once
 ENDPOINT = "ipc://run/slotline.ipc"
 
 
-def fenced(language: str) -> str:
-    """Return the README's first fenced block of *language*."""
-    found = re.search(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
+def fenced(language: str, number: int = 0) -> str:
+    """Return a fenced block of *language* of the README, counted from 0."""
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return found[number]
 
 
 def test_the_readmes_client_runs(make_server: StartServer) -> None:
@@ -36,6 +35,15 @@ def test_the_readmes_client_runs(make_server: StartServer) -> None:
     assert run.stdout.startswith("NG [[")
     assert "\n1000 [" in run.stdout
     assert server.stop() == 0
+
+
+def test_the_readmes_embedded_pipeline_runs() -> None:
+    """It prints the tick's forecast."""
+    command = [sys.executable, "-c", fenced("python", 1)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("[[0.0")
 
 
 def test_the_readmes_config_can_be_served(place: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -161,6 +161,17 @@ def annotation_faults(sources: Sources) -> list[str]:
 def name_faults(sources: Sources) -> list[str]:
     """Return each module or package whose name hides one of the standard library or says nothing."""
     return [path for path in sources if any(part.removesuffix(".py") in BAD_NAMES for part in path.split("/"))]
+
+
+def twin_faults(paths: Iterable[str]) -> list[str]:
+    """Return the modules of tests that share a name: pytest imports all of them as top-level ones, and refuses the second.
+
+    Each directory may have its own ``conftest.py``: pytest forgets one before it takes the next.
+    """
+    by_name: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        by_name.setdefault(path.rpartition("/")[2], []).append(path)
+    return [" and ".join(twins) for name, twins in by_name.items() if len(twins) > 1 and name != "conftest.py"]
 
 
 def _functions(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -44,3 +44,15 @@ def corner(inputs: Tensors, outputs: Tensors, params: object) -> dict[str, tuple
     outputs["plane"][:2, :3] = np.arange(6).reshape(2, 3)
     outputs["words"][:10] = np.frombuffer(b"\1\0\0\0a\1\0\0\0b", np.uint8)
     return {"plane": (2, 3), "words": (2,)}
+
+
+def write_large_ones(inputs: Tensors, outputs: Tensors, params: object) -> None:
+    """Write the input's first byte if it is above 3, and forget to write anything else."""
+    (values,) = inputs.values()
+    if values[0] > 3:
+        outputs["copy"][:1] = values[:1]
+
+
+def assign(inputs: Tensors, outputs: Any, params: object) -> None:
+    """Put an array into the mapping instead of writing into the one that is there."""
+    outputs["copy"] = np.ones(1)

@@ -18,11 +18,12 @@ def test_another_schemas_package_is_named_with_the_cure(tmp_path: Path, files: d
     (tmp_path / "schemas").mkdir()
     for name, text in (files or {"user.py": ""}).items():
         (tmp_path / "schemas" / name).write_text(text)
-    # A directory without __init__.py comes after every real package, so ours is not in its way only where it is not found.
+    # A directory without __init__.py comes after every real package, so ours is not in its way only where it is not found:
+    # neither in this tree nor, by -S, where Slotline is installed.
     path = tmp_path if files else _only_clients(tmp_path)
 
     done = subprocess.run(
-        [sys.executable, "-c", "import clients"],
+        [sys.executable, "-S", "-c", "import clients"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

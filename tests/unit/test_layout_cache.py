@@ -8,7 +8,7 @@ import pytest
 from headers import make_request, make_route, make_tensor
 
 from schemas.layout import read_client_request_id, read_route
-from schemas.layout_cache import LayoutCache
+from schemas.layout_cache import MAX_BYTES, MAX_DECIDING_BYTES, LayoutCache
 from schemas.status import Code, RequestError
 from schemas.templates import ReplyTemplate, TensorForm, pack_timing
 from schemas.tensors import DType
@@ -95,3 +95,28 @@ def test_a_refused_header_is_refused_again() -> None:
         with pytest.raises(RequestError) as caught:
             cache.read(make_request(inputs=[make_tensor(nbytes=79)]))
         assert caught.value.code == Code.SIZE_MISMATCH
+
+
+def test_a_header_that_is_decided_by_too_many_bytes_is_not_kept() -> None:
+    """Its key says so, and is its own all the same; free bytes do not count."""
+    cache = LayoutCache()
+    long = make_request(params=[{"name": "p", "ptype": 4, "text": "x" * MAX_DECIDING_BYTES}])
+    inline = make_request(inputs=[make_tensor(dtype=2, shape=[4096], nbytes=4096, inline_data=bytes(4096))])
+    first, again = cache.read(long), cache.read(long)
+
+    assert first.key < -1
+    assert again.key < -1
+    assert first.key != again.key
+    assert replace(first, key=0) == replace(again, key=0)
+    assert cache.read(inline) is cache.read(inline)
+
+
+def test_the_cache_is_bounded_in_bytes() -> None:
+    """Long layouts start it over before there are as many as short ones may be."""
+    cache = LayoutCache(limit=10_000)
+    text = "x" * (MAX_DECIDING_BYTES - 500)
+    first = cache.read(make_request(model="first", version=text))
+    for index in range(MAX_BYTES // len(text)):
+        cache.read(make_request(model=f"{index:05}", version=text))
+
+    assert cache.read(make_request(model="first", version=text)) is not first

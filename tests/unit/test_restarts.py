@@ -65,3 +65,25 @@ def test_a_crash_loop_is_tried_every_half_minute_until_it_serves() -> None:
     served_ns = tried_ns + CRASH_LOOP_NS + SERVED_NS
     assert restarts.died(served_ns, served_ns - SERVED_NS) == Restart(served_ns, False)
     assert restarts.died(served_ns + MS, NEVER_READY) == Restart(served_ns + MS, False)
+
+
+def test_five_starts_in_a_row_that_never_get_ready_are_a_crash_loop_however_long_each_takes() -> None:
+    """A start that hangs is killed after minutes: the half minute of the window would forget it."""
+    restarts = Restarts()
+    hour_ns = 3600 * 10**9
+
+    loops = [restarts.died(at * hour_ns, None).is_crash_loop for at in range(1, 6)]
+
+    assert loops == [False, False, False, False, True]
+
+
+def test_a_start_that_got_ready_ends_the_row_of_those_that_did_not() -> None:
+    """Even if it served for less than a second."""
+    restarts = Restarts()
+    hour_ns = 3600 * 10**9
+    for at in range(1, 5):
+        restarts.died(at * hour_ns, None)
+
+    restarts.died(5 * hour_ns, 5 * hour_ns - 1)
+
+    assert not restarts.died(6 * hour_ns, None).is_crash_loop

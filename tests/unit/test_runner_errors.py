@@ -150,3 +150,35 @@ def test_a_small_plane_in_the_corner_of_a_large_one_arrives_whole(text: str) -> 
     assert run.work([hop(0)])[0][6] == 0
     assert run.output(0)["plane"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert run.output(0)["words"].tobytes() == b"\1\0\0\0a\1\0\0\0b"
+
+
+def test_what_a_function_does_not_write_is_zero_and_not_the_last_requests_answer() -> None:
+    """Slots are used again and again; an answer may have been another client's."""
+    run = make_run(FUNCTION.format("write_large_ones"))
+    put_bytes(run, 0, b"\x32")
+    run.work([hop(0)])
+    assert run.output(0)["copy"].reshape(-1)[0] == 50
+    run.runner.finished.clear()
+
+    put_bytes(run, 0, b"\1")
+    run.work([hop(0)])
+
+    assert not run.output(0)["copy"].any()
+
+
+def test_an_output_cannot_be_replaced_by_another_array() -> None:
+    """What a function puts in its place would be lost in silence."""
+    run = make_run(FUNCTION.format("assign"))
+    put_bytes(run, 0, b"\1")
+
+    assert run.work([hop(0)])[0][6] == Code.MODEL_FAILED
+    assert "does not support item assignment" in run.error(0)[1]
+
+
+def test_an_error_of_a_function_says_where_it_arose() -> None:
+    """File and line are what its author needs; the traceback is in the log."""
+    run = make_run(FUNCTION.format("assign"))
+    put_bytes(run, 0, b"\1")
+    run.work([hop(0)])
+
+    assert "(stage_functions.py:" in run.error(0)[1]

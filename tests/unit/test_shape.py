@@ -15,6 +15,7 @@ from shape import (
     pure_faults,
     read_sources,
     size_faults,
+    twin_faults,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +57,11 @@ def test_everything_is_annotated() -> None:
 def test_no_module_hides_one_of_the_standard_library() -> None:
     """A module named queue would be taken for Python's."""
     none_of(name_faults(SOURCES))
+
+
+def test_no_two_modules_of_tests_share_a_name() -> None:
+    """Helpers count too."""
+    none_of(twin_faults(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +142,19 @@ def test_the_checker_sees_a_bad_name() -> None:
         "broker/queue.py",
         "stages/utils/a.py",
     ]
+
+
+def test_the_checker_sees_modules_of_tests_that_share_a_name() -> None:
+    """Whatever their directories; conftest.py may stand in each."""
+    paths = [
+        "tests/unit/test_a.py",
+        "tests/e2e/test_a.py",
+        "tests/wire/test_b.py",
+        "tests/e2e/conftest.py",
+        "tests/wire/conftest.py",
+    ]
+
+    assert twin_faults(paths) == ["tests/e2e/test_a.py and tests/unit/test_a.py"]
 
 
 def test_generated_code_is_left_out() -> None:

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from door import Door, Reply
+from fields_text import Checker, fields_text
 from headers import frame_tensor, make_route
 from hostile_requests import CONTENTS, CONTROL, ESCAPES, KINDS, MODELS, TENSORS, one
 from hostile_structure import FRAMES, GOOD, ID, STRUCTURE, Case, packed, request
+from mutants import is_sound
 
 from schemas.status import Code, Flag
 
@@ -67,6 +69,14 @@ def test_there_are_a_hundred_cases_and_every_code() -> None:
     assert provoked == {code for code in Code if 100 <= code < 200} - ELSEWHERE
 
 
+def test_cpp_takes_every_hostile_header_that_we_take(cpp_fields: Checker) -> None:
+    """Its verifier knows nothing of ours."""
+    headers = {frame for case in (*CASES.values(), *CONTROL.values()) for frame in case.frames if is_sound(frame)}
+
+    assert len(headers) > 80
+    assert cpp_fields(list(headers)) == [fields_text(header) for header in headers]
+
+
 def test_what_a_peer_wrote_is_echoed_escaped_and_short(door: Door) -> None:
     """Neither a terminal nor a log is driven by it."""
     for case in (MODELS["a model with escapes in 30 kB of name"], MODELS["an input too many, its name full of escapes"]):
@@ -94,12 +104,12 @@ def test_the_second_of_two_packed_requests_with_one_id_is_refused_by_id_0(door: 
 
 
 def test_a_request_with_an_id_in_flight_is_refused_by_id_0(door: Door) -> None:
-    """Whatever else is wrong with it."""
+    """Whatever is wrong with it."""
     assert door.admit([GOOD]) == []
-    good_twice, bad_twice = door.admit([GOOD]), door.admit([request(make_route(payload_frames=9))])
+    others = [GOOD, request(model="none"), request(make_route(payload_frames=9)), one(dtype=99)]
+    refused = [(reply.request_id, reply.code) for other in others for reply in door.admit([other])]
 
-    assert [(reply.request_id, reply.code) for reply in good_twice] == [(0, Code.DUPLICATE_ID)]
-    assert [(reply.request_id, reply.code) for reply in bad_twice] == [(0, Code.DUPLICATE_ID)]
+    assert refused == [(0, Code.DUPLICATE_ID), (0, Code.DUPLICATE_ID), (0, Code.BAD_FRAMES), (0, Code.BAD_DTYPE)]
     assert [(reply.request_id, reply.code) for reply in door.ask([packed(8)])] == [(ID, 0), (8, 0)]
 
 

@@ -8,7 +8,7 @@
 //   many COUNT MODEL OPTIONS TENSOR...    as many calls by infer_many
 //
 // OPTIONS: "-", or name=value joined by ";". TENSOR: name:DTYPE:SHAPE:CONTENT; SHAPE: "-" for a scalar, or dims joined by "x";
-// CONTENT: hex, elements joined by "," for BYTES, or @FILE.
+// CONTENT: hex, elements joined by "," for BYTES, or @ and the hex of a file's path.
 
 #include <cstdint>
 #include <fstream>
@@ -80,7 +80,9 @@ slotline::Input input_of(const std::string& text) {
     return slotline::strings(parts[0], shape, elements);
   }
   if (content.rfind('@', 0) != 0) return slotline::tensor(parts[0], shape, unhex(content), dtype);
-  std::ifstream file(content.substr(1), std::ios::binary);
+  const auto path = unhex(content.substr(1));
+  std::ifstream file(std::string(path.begin(), path.end()), std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read the file of " + parts[0]);
   return slotline::tensor(parts[0], shape, std::vector<std::uint8_t>(std::istreambuf_iterator<char>(file), {}), dtype);
 }
 

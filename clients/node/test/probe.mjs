@@ -16,7 +16,7 @@ function inputOf(text) {
   const shape = dims === '-' ? [] : dims.split('x').map(Number);
   if (dtype === 'BYTES')
     return [name, strings(shape, content === '' ? [] : content.split(',').map((part) => Buffer.from(part, 'hex')))];
-  const bytes = content.startsWith('@') ? readFileSync(content.slice(1)) : Buffer.from(content, 'hex');
+  const bytes = content.startsWith('@') ? readFileSync(Buffer.from(content.slice(1), 'hex')) : Buffer.from(content, 'hex');
   return [name, dtype === 'ENCODED' ? encoded(bytes) : tensor(dtype, shape, bytes)];
 }
 
