@@ -135,7 +135,8 @@ class Intake:
         known_outputs = {spec.name for spec in lane.plan.outputs}
         for name in layout.outputs if known_outputs else ():
             if name not in known_outputs:
-                raise RequestError(Code.BAD_NAME, field="outputs", expected=f"of {', '.join(sorted(known_outputs))}", got=name)
+                known = ", ".join(sorted(known_outputs))
+                raise RequestError(Code.BAD_NAME, field="outputs", expected=f"some of {known}", got=name)
         copies = place_inputs(layout.tensors, lane.plan)
         binding = Binding(
             layout.key,

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import zmq
 
+from schemas.arrays import check_mapping
 from schemas.messages import Body, Control, ControlReply, Health, HealthReply, Limits, Metadata, MetadataReply
 from schemas.params import ParamValue
 from schemas.status import ControlOp, HealthScope
@@ -206,6 +207,8 @@ class AsyncClient:
         return reply
 
     def _start(self, model: str, inputs: Inputs, options: Options, *, may_pack: bool = False) -> Outgoing:
+        if type(inputs) is not dict:
+            check_mapping(inputs)
         self._line.check_owner()
         return self._session.submit(model, inputs, options, time.monotonic_ns(), may_pack=may_pack)
 

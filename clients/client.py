@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import zmq
 
+from schemas.arrays import check_mapping
 from schemas.messages import Body, Control, ControlReply, Health, HealthReply, Limits, Metadata, MetadataReply
 from schemas.params import ParamValue
 from schemas.status import ControlOp, HealthScope
@@ -228,6 +229,8 @@ class Client:
         return reply
 
     def _start(self, model: str, inputs: Inputs, options: Options, *, may_pack: bool = False) -> Outgoing:
+        if type(inputs) is not dict:
+            check_mapping(inputs)
         # Before connecting, which counts.
         now_ns = time.monotonic_ns()
         self._line.make_ready(now_ns, options.get("budget_us"))

@@ -33,6 +33,15 @@ _CUT_SHORT = (f"{_NO_SERVER}, or one that takes clients with keys only", "the se
 _USES_NO_KEYS = "the server there uses no keys: leave server_key away, or name another endpoint"
 
 
+def _cure(endpoint: str) -> str:
+    """Return what would have been right instead of an *endpoint* that is none."""
+    if "://" in endpoint or not endpoint:
+        return "expected ipc://PATH with at most 107 bytes or tcp://HOST:PORT"
+    host, _, port = endpoint.rpartition(":")
+    is_tcp = host and "/" not in host and port.isdecimal()
+    return f"did you mean {'tcp' if is_tcp else 'ipc'}://{endpoint}?"
+
+
 class Connection:
     """A socket that is used until its connection ends.
 
@@ -71,8 +80,7 @@ class Connection:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close(linger_ms=0)
-            cure = "expected ipc://PATH with at most 107 bytes or tcp://HOST:PORT"
-            raise ServerUnreachable(f"{endpoint}: cannot be connected to ({error.strerror.lower()}); {cure}") from None
+            raise ServerUnreachable(f"{endpoint}: cannot be connected to ({error.strerror.lower()}); {_cure(endpoint)}") from None
 
     def send(self, header: bytes, frames: Sequence[Frame]) -> bool:
         """Send one message without waiting; False when the socket takes none now."""

@@ -65,6 +65,8 @@ def _failed(file: Path, code: str, message: str) -> dict[str, Any]:
 
 def _inputs(file: Path, about: MetadataReply) -> dict[str, Any]:
     """Return the request's one input: a picture as it lies in the file, or an array."""
+    if not about.inputs:
+        raise UnreadableFileError(f"{about.name} takes tensors of any names, and a file has none: use the client library")
     if len(about.inputs) != 1:
         raise UnreadableFileError(
             f"{about.name} takes {len(about.inputs)} named inputs; one file is one input: use the client library"

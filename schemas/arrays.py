@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,21 @@ class Encoded:
     Args:
         content: copied when the request is made, unless it is bytes.
         content_type: such as "image/png" or "image/jpeg"; "" when the server is to see for itself.
+
+    Raises:
+        TypeError: *content* is a name, a path or anything else without bytes of its own.
     """
 
     content: bytes | bytearray | memoryview
     content_type: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what bytes() would refuse later, or take for a size."""
+        try:
+            memoryview(self.content)
+        except TypeError:
+            got = type(self.content).__name__
+            raise TypeError(f"Encoded: expected the bytes of a file, got {got}: Encoded(path.read_bytes())") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,13 @@ class Bfloat16:
     """
 
     bits: NDArray[np.uint16]
+
+
+def check_mapping(inputs: object) -> None:
+    """Raise TypeError unless *inputs* is a mapping: a program's own mistake, like an unknown option."""
+    if not isinstance(inputs, Mapping):
+        got = type(inputs).__name__
+        raise TypeError(f'inputs: expected a mapping from name to value, such as {{"image": Encoded(content)}}, got {got}')
 
 
 def describe(value: Any, field: str) -> tuple[Described, Source]:
@@ -75,6 +94,10 @@ def _describe_rare(value: Any, field: str) -> tuple[Described, Source]:
         if found != DType.UINT16:
             raise RequestError(Code.BAD_DTYPE, field=field, expected="uint16 bits of BF16", got=found.name)
         return (DType.BF16, shape, nbytes, ""), source
+    if isinstance(value, str | Path):
+        found = f"expected an array, bytes or Encoded, got {type(value).__name__}"
+        cure = "wrap a file: Encoded(path.read_bytes()); send a text as [text.encode()]"
+        raise RequestError(Code.BAD_DTYPE, field=field, message=f"{printable(field)}: {found}; {cure}")
     try:
         # Left to itself, numpy cuts zero bytes off the end of bytes objects.
         array = np.array(value, object) if _holds_bytes(value) else np.asarray(value)

@@ -19,6 +19,8 @@ from .wire_tensors import WireTensor
 FLOATS = frozenset({DType.FP16, DType.FP32, DType.FP64, DType.BF16})
 # BF16 is the upper half of a float: NaN and Inf have all bits of the exponent.
 _BF16_EXPONENT = 0x7F80
+# What a bytes object becomes in Python; other clients have other ways to say ENCODED.
+_NO_PICTURE = "expected ENCODED, UINT8 or UINT16, got BYTES; wrap a file's bytes: Encoded(path.read_bytes())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,8 @@ def check_inputs(tensors: Sequence[WireTensor], plan: LanePlan) -> int:
         return _check_any(tensors)
     missing = [name for name in specs if name not in {tensor.name for tensor in tensors}]
     if missing:
-        raise RequestError(
-            Code.MISSING_INPUT, field=missing[0], expected=f"inputs {', '.join(specs)}", got=f"{len(tensors)} inputs"
-        )
+        sent = ", ".join(tensor.name for tensor in tensors) or "none"
+        raise RequestError(Code.MISSING_INPUT, field=missing[0], expected=f"inputs {', '.join(specs)}", got=sent)
     rows = {_check_tensor(tensor, specs.get(tensor.name), plan) for tensor in tensors}
     if len(rows) > 1:
         raise RequestError(Code.BAD_SHAPE, field="inputs", expected="the same number of rows in each", got=sorted(rows))
@@ -71,7 +72,7 @@ def _check_tensor(tensor: WireTensor, spec: TensorSpec | None, plan: LanePlan) -
         raise RequestError(Code.BAD_DTYPE, field=tensor.name, expected=spec.dtype.name, got=tensor.dtype.name)
     fits = len(tensor.shape) == len(spec.shape) and all(w in (-1, h) for w, h in zip(spec.shape, tensor.shape, strict=True))
     if not fits:
-        raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected=list(spec.shape), got=list(tensor.shape))
+        raise _other_shape(tensor, spec, plan)
     rows = tensor.shape[0] if tensor.shape else 1
     if rows == 0:
         raise RequestError(Code.BAD_SHAPE, field=tensor.name, expected="1 row or more", got=list(tensor.shape))
@@ -81,8 +82,22 @@ def _check_tensor(tensor: WireTensor, spec: TensorSpec | None, plan: LanePlan) -
     return rows
 
 
+def _other_shape(tensor: WireTensor, spec: TensorSpec, plan: LanePlan) -> RequestError:
+    """Return the refusal of a shape; where only the rows are too many, it names the key that allows more."""
+    expected, got = list(spec.shape), list(tensor.shape)
+    more_rows = len(got) == len(expected) > 0 and got[0] > plan.max_rows
+    if more_rows and all(want in (-1, have) for want, have in zip(expected[1:], got[1:], strict=True)):
+        hint = f"(lane.{plan.name}.max_rows)"
+        message = f"{printable(tensor.name)}: expected {printable(expected)} {hint}, got {printable(got)}"
+        return RequestError(Code.BAD_SHAPE, field=tensor.name, message=message)
+    return RequestError(Code.BAD_SHAPE, field=tensor.name, expected=expected, got=got)
+
+
 def _check_picture(tensor: WireTensor) -> int:
     """An image lane takes an encoded picture, or a raw frame; which frames its rules allow, the decode stage knows."""
+    if tensor.dtype == DType.BYTES:
+        message = f"{printable(tensor.name)}: {_NO_PICTURE}"
+        raise RequestError(Code.BAD_DTYPE, field=tensor.name, message=message)
     if tensor.dtype not in (DType.ENCODED, DType.UINT8, DType.UINT16):
         raise RequestError(Code.BAD_DTYPE, field=tensor.name, expected="ENCODED, UINT8 or UINT16", got=tensor.dtype.name)
     if tensor.dtype != DType.ENCODED and len(tensor.shape) not in (2, 3):

@@ -3,13 +3,14 @@
 The contract: ``def stage(inputs, outputs, params) -> Mapping[str, tuple] | None``. *inputs* are not to be written; *outputs* are
 preallocated views of each output's declared maximum shape, written in place; the return value gives the real shapes, where a name
 left out (or None for all) means the full shape. It may raise RequestError. An optional ``setup(config)`` beside it is called once
-at start.
+at start. For users it is told in docs/functions.md.
 No built-in functions here.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -23,6 +24,8 @@ Shape = tuple[int, ...]
 Tensors = Mapping[str, NDArray[Any]]
 Stage = Callable[[Tensors, Tensors, Any], Mapping[str, Shape] | None]
 
+ARGUMENTS = ("inputs", "outputs", "params")
+CURE = "write values into outputs, return shapes"
 _NO_CONFIG: Mapping[str, object] = MappingProxyType({})
 
 
@@ -44,6 +47,7 @@ def load_function(spec: str, *, key: str, config: Mapping[str, object] = _NO_CON
     function: Stage | None = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(f'{key} = "{spec}": {module.__file__} has no function {function_name}; define it or correct the name')
+    _check_arguments(function, f'{key} = "{spec}"')
     _set_up(module, config, f'{key} = "{spec}"')
     return function
 
@@ -54,12 +58,30 @@ def _import(name: str, where: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            cure = "install it, or add its directory to PYTHONPATH"
+            what = error.name.replace(".", "/") + ".py" if error.name == name else f"the package {error.name}"
+            cure = f"put {what} beside the config file, or install it"
             raise ConfigError(f"{where}: there is no module {error.name}; {cure}") from error
         raise ConfigError(f"{where}: the module needs {error.name}, which is not installed; install it") from error
     # User code runs here and may raise anything; a person reads one line, the chained exception keeps the rest.
     except Exception as error:
         raise ConfigError(f"{where}: importing it fails with {_one_line(error)}; correct the module") from error
+
+
+def _check_arguments(function: Stage, where: str) -> None:
+    """Refuse a function that cannot be called with three arguments, now and not with each request."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        # Some functions written in C do not tell; the first call shows.
+        return
+    try:
+        signature.bind(*ARGUMENTS)
+    except TypeError as error:
+        in_order = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        count = len(in_order)
+        takes = f"takes {count} argument{'' if count == 1 else 's'}" if count != len(ARGUMENTS) else str(error)
+        expected = f"expected {len(ARGUMENTS)}: ({', '.join(ARGUMENTS)})"
+        raise ConfigError(f"{where}: {takes}, {expected}") from None
 
 
 def _set_up(module: ModuleType, config: Mapping[str, object], where: str) -> None:
@@ -91,7 +113,8 @@ def real_shapes(returned: object, declared: Mapping[str, Shape]) -> dict[str, Sh
     if returned is None:
         return dict(declared)
     if not isinstance(returned, Mapping):
-        raise _broken("", "a mapping of output name to shape, or None", type(returned).__name__)
+        expected = "a mapping of output name to shape, or None"
+        raise RequestError(Code.MODEL_FAILED, message=f"expected {expected}, got {type(returned).__name__}; {CURE}")
     unknown = [name for name in returned if name not in declared]
     if unknown:
         raise _broken(printable(unknown[0]), f"outputs {', '.join(declared)}", "another name")
@@ -101,7 +124,10 @@ def real_shapes(returned: object, declared: Mapping[str, Shape]) -> dict[str, Sh
 def _checked(name: str, shape: object, most: Shape) -> Shape:
     """Return *shape* as a tuple of Python integers within *most*."""
     if not isinstance(shape, tuple | list) or len(shape) != len(most):
-        raise _broken(name, f"a shape of rank {len(most)}", shape)
+        got = printable(shape)
+        raise RequestError(
+            Code.MODEL_FAILED, field=name, message=f"{name}: expected a shape of rank {len(most)}, got {got}; {CURE}"
+        )
     if not all(isinstance(dim, int | np.integer) and not isinstance(dim, bool) and dim >= 0 for dim in shape):
         raise _broken(name, "dimensions that are integers of 0 or more", shape)
     if any(dim > limit for dim, limit in zip(shape, most, strict=True)):

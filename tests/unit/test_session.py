@@ -39,7 +39,7 @@ from schemas.tensors import DType
 
 def test_a_request_carries_its_tensor_id_and_budget() -> None:
     """The header is an ordinary inference request."""
-    outgoing = submit(make_session(timeout_us=5_000))
+    outgoing = submit(make_session(), budget_us=5_000)
     route, layout = read(outgoing)
 
     assert (route.kind, route.request_id, route.budget_us) == (Kind.INFER_REQUEST, outgoing.call.request_id, 5_000)
@@ -156,11 +156,21 @@ def test_a_budget_is_sent_and_ends_the_call() -> None:
     assert (read(outgoing)[0].budget_us, outgoing.call.deadline_ns) == (2_000, 12 * MS)
 
 
-def test_a_call_without_a_budget_sends_no_more_than_the_server_allows() -> None:
-    """The call itself lasts for the client's timeout."""
-    outgoing = submit(make_session(timeout_us=5_000_000))
+@pytest.mark.parametrize("options", [{}, {"budget_us": 0}])
+def test_a_call_without_a_budget_gets_the_lanes_default(options: dict[str, int]) -> None:
+    """It lasts as long as the client's timeout, in case the server does not answer."""
+    session = make_session(timeout_us=5_000_000)
 
-    assert (read(outgoing)[0].budget_us, outgoing.call.deadline_ns) == (LIMITS.max_budget_us, 5_000 * MS)
+    outgoing = submit(session, **options)
+
+    assert (read(outgoing)[0].budget_us, outgoing.call.deadline_ns) == (0, 5_000 * MS)
+
+
+def test_a_client_with_less_patience_than_the_lane_asks_for_no_more_than_it_has() -> None:
+    """Nobody would be there for a later answer."""
+    session = make_session(timeout_us=500)
+
+    assert read(submit(session))[0].budget_us == 500
 
 
 def test_key_birth_and_idempotence_are_in_the_route() -> None:
@@ -175,7 +185,7 @@ def test_key_birth_and_idempotence_are_in_the_route() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"budget_us": 0},
+        {"budget_us": -1},
         {"budget_us": 1_000_001},
         {"key": -1},
         {"born_us": 1 << 64},
