@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from typing import TypeAlias
 from broker.keys import add_arguments as add_key_arguments
 from schemas.config import Config, load_config
 from schemas.params import nested
-from schemas.plan import Plan, read_plan
 from schemas.status import VERSION, ConfigError
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -109,6 +107,7 @@ def _command(commands: Commands, name: str, function: Callable[[argparse.Namespa
 def _serve(options: argparse.Namespace) -> int:
     """Run the supervisor in this process."""
     from broker.places import Places
+    from broker.plan_child import plan_in_child
     from broker.supervisor import Supervisor
     from schemas.logs import configure
     from schemas.spawn import die_with_parent
@@ -120,7 +119,7 @@ def _serve(options: argparse.Namespace) -> int:
     configure("supervisor", log_level)
     control = config.server.control
     places = Places([config.server.endpoint, *([control] if control else [])])
-    plan = _describe(config)
+    plan = plan_in_child(_child_command(), config)
     try:
         places.claim()
 
@@ -136,10 +135,11 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     """Say what a config comes to."""
+    from broker.plan_child import plan_in_child
     from stages.describe import check_all, check_text
 
     config = _load(options.config, None)
-    found = check_all(_describe(config))
+    found = check_all(plan_in_child(_child_command(), config))
     print(json.dumps(found) if options.json else check_text(found))
     return 0
 
@@ -216,7 +216,9 @@ def _process(options: argparse.Namespace) -> int:
     if options.spawn[0] == "describe":
         # It runs a user's code, which may never return: it must not outlive who asked.
         die_with_parent(int(options.spawn[3]))
-        return _print_plan(Path(options.spawn[1]), options.spawn[2])
+        from stages.describe import write_plan
+
+        write_plan(Path(options.spawn[1]), options.spawn[2], int(options.spawn[4]))
     spawn = read_spawn(options.spawn[0])
     if spawn.process == -1:
         from broker.server import run_broker
@@ -226,18 +228,6 @@ def _process(options: argparse.Namespace) -> int:
 
     run_worker(spawn)
     return 1
-
-
-def _print_plan(path: Path, endpoint: str) -> int:
-    """Print the plan as JSON, or one line that says why there is none; stdout is the parent's."""
-    from stages.describe import describe
-
-    try:
-        print(describe(load_config(path, endpoint)).to_json())
-    except ConfigError as error:
-        print(error)
-        return 2
-    return 0
 
 
 # --- pieces ------------------------------------------------------------------------------------------------------------------
@@ -275,19 +265,6 @@ def _absolute(endpoint: str | None) -> str:
         return ""
     path = endpoint.removeprefix("ipc://")
     return endpoint if path == endpoint else f"ipc://{Path(path).absolute()}"
-
-
-def _describe(config: Config) -> Plan:
-    """Have another process load the models and make the plan, so that this one stays small and cannot be hurt by them."""
-    child = subprocess.run(
-        [*_child_command(), "describe", str(Path(config.source).absolute()), config.server.endpoint, str(os.getpid())],
-        stdout=subprocess.PIPE,
-        check=False,
-    )
-    if child.returncode == 0:
-        return read_plan(child.stdout.decode())
-    reason = child.stdout.decode().strip() or f"reading the models ended with code {child.returncode}: see its output above"
-    raise ConfigError(reason)
 
 
 def _child_command() -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from schemas.plan import Plan
 
 from .restarts import Restarts
 
@@ -37,6 +40,15 @@ class Post:
     start_at_ns: int | None = 0
 
 
+def make_posts(plan: Plan) -> list[Post]:
+    """Return the posts of all workers of a server."""
+    return [
+        Post(index, replica, f"{process.name}.{replica}")
+        for index, process in enumerate(plan.processes)
+        for replica in range(process.replicas)
+    ]
+
+
 def environment(process: int) -> dict[str, str]:
     """Return the environment of a child; -1 is the broker.
 
@@ -49,9 +61,12 @@ def reap(child: Child) -> int | None:
     """Return the wait status of a child that is dead, and close its descriptor; None while it lives."""
     if child.pidfd < 0:
         return None
-    pid, status = os.waitpid(child.pid, os.WNOHANG)
-    if pid == 0:
+    if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         return None
+    # What it forked is in its group, and would keep the shared memory: it goes before the reap frees the group's number.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    _, status = os.waitpid(child.pid, 0)
     os.close(child.pidfd)
     child.pidfd = -1
     return status

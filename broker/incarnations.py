@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.arena import Board, LaneArena, column_of
+from schemas.arena import Board, LaneArena
 from schemas.plan import MAX_COLUMNS
 from schemas.words import (
     COLUMN_BITS,
@@ -20,6 +20,7 @@ from schemas.words import (
     RUN_STARTED_NS,
     TURNS,
     VISIBLE,
+    column_of,
 )
 
 # Outside a call, a process that has work and does not turn its loop for this long hangs.

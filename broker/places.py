@@ -6,12 +6,15 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
 from schemas.status import ConfigError
 
 # Our private directories, and the file in each that its server keeps locked as long as it lives.
+# Room for /slotline-XXXXXXXX/ and the longest name in it, within ipc's 107 bytes.
+MAX_BASE_BYTES = 60
 PREFIX = "slotline-"
 LOCK_NAME = "lock"
 
@@ -43,13 +46,15 @@ class Places:
         for path in self._sockets:
             _make_directory(path.parent)
             self._locks.append((_lock(path), path.with_name(path.name + ".lock")))
-            path.unlink(missing_ok=True)
+            _remove_stale(path)
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-        # Worker sockets live here; a long base would not leave room in a path of 107 bytes.
-        usable = len(runtime) < 60 and os.access(runtime, os.W_OK) if runtime else False
-        base = Path(runtime if usable else tempfile.gettempdir())
-        _sweep_dead(base)
-        self.directory = tempfile.mkdtemp(prefix=PREFIX, dir=base)
+        base = _base([runtime, tempfile.gettempdir(), "/tmp", "/var/tmp"])
+        try:
+            _sweep_dead(base)
+            self.directory = tempfile.mkdtemp(prefix=PREFIX, dir=base)
+        except OSError as error:
+            reason = (error.strerror or "cannot be used").lower()
+            raise ConfigError(f"private directory below {base}: {reason}: set TMPDIR to a directory of yours") from None
         self._own_lock = _lock_directory(Path(self.directory))
 
     def sweep(self) -> None:
@@ -72,6 +77,25 @@ class Places:
             path.unlink(missing_ok=True)
             os.close(descriptor)
         self._locks.clear()
+
+
+def _base(candidates: list[str]) -> Path:
+    """Return the first of *candidates* for the private directory. Sockets live in it: a long path leaves no room in 107 bytes."""
+    for name in candidates:
+        if name and len(os.fsencode(name)) <= MAX_BASE_BYTES and os.access(name, os.W_OK | os.X_OK):
+            return Path(name)
+    raise ConfigError(f"no directory for sockets: set TMPDIR to one of yours with a path of at most {MAX_BASE_BYTES} bytes")
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a killed server; anything else at its place is somebody's and stays."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(f"server.endpoint ipc://{path}: there is a file that is no socket: choose another endpoint or move it")
+    path.unlink(missing_ok=True)
 
 
 def _make_directory(directory: Path) -> None:
@@ -101,6 +125,10 @@ def _lock(path: Path) -> int:
             raise ConfigError(
                 f"server.endpoint ipc://{path}: in use by the server with pid {owner}: stop it or choose another endpoint"
             ) from None
+        content = os.pread(descriptor, 64, 0)
+        if content.strip() and not content.strip().isdigit():
+            os.close(descriptor)
+            raise ConfigError(f"server.endpoint: lock file {lock}: there is a file that is no lock: choose another endpoint")
         # Another server may have removed the file between our open and our lock: then this lock is on nothing.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(descriptor).st_ino == os.stat(lock).st_ino:

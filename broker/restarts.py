@@ -30,8 +30,14 @@ class Restarts:
         self._never_ready = 0
         self._is_looping = False
 
-    def died(self, now_ns: int, ready_ns: int | None) -> Restart:
-        """Take note of a death; *ready_ns* is when that start had become ready, None if it never did."""
+    def died(self, now_ns: int, ready_ns: int | None, *, in_call: bool = False) -> Restart:
+        """Take note of a death; *ready_ns* is when that start had become ready, None if it never did.
+
+        A death *in_call*, while stage code ran on requests, is laid to these, which are given up after two: it says nothing
+        against the process, and must not close the lane for everybody else.
+        """
+        if in_call and ready_ns is not None:
+            return Restart(now_ns + BACK_OFF_NS[1], False)
         self._never_ready = self._never_ready + 1 if ready_ns is None else 0
         if ready_ns is not None and now_ns - ready_ns >= SERVED_NS:
             self._quick.clear()

@@ -11,7 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from schemas.arena import Words, column_of, scalars, slots_with
+from schemas.arena import Words, scalars, slots_with
+from schemas.words import column_of
 
 from .life import HELD, ORPHAN, Request
 

@@ -22,10 +22,10 @@ from schemas.config import Config
 from schemas.logs import get_logger
 from schemas.plan import Plan
 from schemas.spawn import Spawn, plan_path
-from schemas.words import BOARD_BYTES, HEAD_BEAT_NS
+from schemas.words import BOARD_BYTES, COLUMN_WORDS, HEAD_BEAT_NS, HEAD_WORDS, RUN_STARTED_NS, column_of
 
 from .channel import Channel
-from .children import Child, Post, environment, reap, status_text, why_hanging
+from .children import Child, Post, environment, make_posts, reap, status_text, why_hanging
 from .memory import EpochMemory
 from .notify import Notifier
 from .places import Places
@@ -60,11 +60,7 @@ class Supervisor:
         self._command = command
         self._log_level = log_level
         self._on_serving = on_serving
-        self._posts = [
-            Post(index, replica, f"{process.name}.{replica}")
-            for index, process in enumerate(plan.processes)
-            for replica in range(process.replicas)
-        ]
+        self._posts = make_posts(plan)
         self._broker_restarts = Restarts()
         self._notifier = Notifier(os.environ)
         self._has_served = False
@@ -77,7 +73,7 @@ class Supervisor:
         plan_path(self._places.directory).write_text(self._plan.to_json())
         self._wake, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         while True:
             code = self._run_epoch()
@@ -99,7 +95,7 @@ class Supervisor:
         self._memory = EpochMemory(self._plan)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = Channel(ours.detach())
-        self._beat = memoryview(mmap.mmap(self._memory.board, BOARD_BYTES)).cast("Q")
+        self._board = memoryview(mmap.mmap(self._memory.board, BOARD_BYTES)).cast("Q")
         self._refusal = ""
         try:
             self._broker = self._start("broker", process=-1, replica=0, incarnation=0, channel=theirs.fileno())
@@ -235,7 +231,7 @@ class Supervisor:
             if reason:
                 self._log.warning("killed_hanging", child=child.name, child_pid=child.pid, reason=reason)
                 os.kill(child.pid, signal.SIGKILL)
-        beat_ns = self._beat[HEAD_BEAT_NS]
+        beat_ns = self._board[HEAD_BEAT_NS]
         silent = now_ns - beat_ns > BROKER_SILENCE_NS if beat_ns else now_ns - self._broker.started_ns > BROKER_START_NS
         too_late = bool(self._kill_broker_at_ns) and now_ns > self._kill_broker_at_ns
         if silent or too_late:
@@ -247,14 +243,15 @@ class Supervisor:
     def _worker_died(self, post: Post, child: Child, status: int) -> bool:
         """Tell the broker and plan the next start; True when the server never came up and never will."""
         now_ns = time.monotonic_ns()
-        restart = post.restarts.died(now_ns, child.ready_ns)
+        run_started = HEAD_WORDS + column_of(child.incarnation) * COLUMN_WORDS + RUN_STARTED_NS
+        restart = post.restarts.died(now_ns, child.ready_ns, in_call=self._board[run_started] != 0)
         self._log.warning("died", child=child.name, child_pid=child.pid, status=status_text(status))
         post.child = None
         post.start_at_ns = restart.at_ns
         self._channel.send("reaped", incarnation=child.incarnation)
         if not restart.is_crash_loop:
             return False
-        reason = f"process {post.name} died five times in 30 s, last by {status_text(status)}"
+        reason = f"process {post.name} died five times, last by {status_text(status)}"
         self._log.error("crash_loop", child=post.name, reason=reason)
         self._channel.send("unavailable", process=post.process, reason=reason)
         if not self._has_served:
@@ -285,8 +282,8 @@ class Supervisor:
         for post in self._posts:
             post.child = None
         self._channel.close()
-        mapping = self._beat.obj
-        self._beat.release()
+        mapping = self._board.obj
+        self._board.release()
         assert isinstance(mapping, mmap.mmap)
         self._memory.close()
         self._places.sweep()

@@ -35,11 +35,12 @@ _USES_NO_KEYS = "the server there uses no keys: leave server_key away, or name a
 
 def _cure(endpoint: str) -> str:
     """Return what would have been right instead of an *endpoint* that is none."""
+    form = "expected ipc://PATH with at most 107 bytes or tcp://HOST:PORT"
     if "://" in endpoint or not endpoint:
-        return "expected ipc://PATH with at most 107 bytes or tcp://HOST:PORT"
+        return form
     host, _, port = endpoint.rpartition(":")
     is_tcp = host and "/" not in host and port.isdecimal()
-    return f"did you mean {'tcp' if is_tcp else 'ipc'}://{endpoint}?"
+    return f"{form}; did you mean {'tcp' if is_tcp else 'ipc'}://{endpoint}?"
 
 
 class Connection:

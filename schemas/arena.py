@@ -15,18 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .plan import DESCRIPTOR_WORDS, ERROR_TEXT_BYTES, MAX_COLUMNS, MAX_TENSORS, STAMP_WORDS, LanePlan, word_layout
-from .words import BOARD_BYTES, COLUMN_BITS, COLUMN_WORDS, HEAD_WORDS
+from .words import BOARD_BYTES, COLUMN_WORDS, HEAD_WORDS
 
 Words: TypeAlias = NDArray[np.uint64]
 Bytes: TypeAlias = NDArray[np.uint8]
 
 _MADV_DONTFORK = 10
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def column_of(incarnation: int) -> int:
-    """Return the column of an incarnation: its low byte."""
-    return incarnation & ((1 << COLUMN_BITS) - 1)
 
 
 def slots_with(holder: Words, incarnation: int) -> int:

@@ -95,9 +95,9 @@ def _describe_rare(value: Any, field: str) -> tuple[Described, Source]:
             raise RequestError(Code.BAD_DTYPE, field=field, expected="uint16 bits of BF16", got=found.name)
         return (DType.BF16, shape, nbytes, ""), source
     if isinstance(value, str | Path):
-        found = f"expected an array, bytes or Encoded, got {type(value).__name__}"
+        wrong = f"expected an array, bytes or Encoded, got {type(value).__name__}"
         cure = "wrap a file: Encoded(path.read_bytes()); send a text as [text.encode()]"
-        raise RequestError(Code.BAD_DTYPE, field=field, message=f"{printable(field)}: {found}; {cure}")
+        raise RequestError(Code.BAD_DTYPE, field=field, message=f"{printable(field)}: {wrong}; {cure}")
     try:
         # Left to itself, numpy cuts zero bytes off the end of bytes objects.
         array = np.array(value, object) if _holds_bytes(value) else np.asarray(value)

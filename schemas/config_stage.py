@@ -82,7 +82,7 @@ class StageConfig:
     use: str = field(
         metadata=about(
             text(r".+", "a text"),
-            "A built-in, or a user's function as module:function, imported with the config file's directory on the path.",
+            "A built-in, or a [function of yours](functions.md) as module:function, beside the config file or installed.",
             default="decode: tensor, or image when the table is present; else none",
         )
     )
@@ -91,7 +91,7 @@ class StageConfig:
         default=(),
         metadata=about(
             Rule(f"a list of 1 to {MAX_OUTPUTS} tables", lambda value: value),
-            "What a user's function writes; needed in decode and preprocess. A built-in declares its own.",
+            "What a user's function writes; needed with one. A built-in declares its own.",
             default="none",
         ),
     )

@@ -89,6 +89,7 @@ class LanePlan:
     index: int
     version: str
     platform: str
+    model_digest: str
     slots: int
     max_rows: int
     max_batch_size: int
@@ -187,7 +188,11 @@ def place_regions(slots: int, words_end: int, rows: list[tuple[str, int]]) -> tu
 
 def read_plan(text: str) -> Plan:
     """Return the plan from its JSON text."""
-    raw = json.loads(text)
+    return plan_of(json.loads(text))
+
+
+def plan_of(raw: dict[str, Any]) -> Plan:
+    """Return the plan from its parsed JSON."""
     return Plan(
         lanes=tuple(_lane(lane) for lane in raw["lanes"]),
         processes=tuple(ProcessPlan(p["name"], tuple(p["lanes"]), p["replicas"]) for p in raw["processes"]),

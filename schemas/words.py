@@ -30,3 +30,8 @@ BOARD_BYTES = BOARD_WORDS * 8
 
 BROKER = 0  # the broker's incarnation and column
 COLUMN_BITS = 8
+
+
+def column_of(incarnation: int) -> int:
+    """Return the column of an incarnation: its low byte."""
+    return incarnation & ((1 << COLUMN_BITS) - 1)

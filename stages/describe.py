@@ -6,17 +6,21 @@ and a broken file is told in one line.
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
-from schemas.config import Config, LaneConfig
+from schemas.config import Config, LaneConfig, load_config
 from schemas.plan import LanePlan, Plan
+from schemas.status import ConfigError
 
-from .engine import OnnxEngine
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
 from .postprocess import load_function
-from .steps import make_engine
+from .steps import make_engine, model_digest
 
 
 def describe(config: Config) -> Plan:
@@ -26,14 +30,30 @@ def describe(config: Config) -> Plan:
         ConfigError: a model, a library or a function is missing or does not fit; one line with the cure.
     """
     sys.path.append(str(config.base))
-    models = {lane.name: _spec(make_engine(lane, lane.max_batch_size)) for lane in config.lanes if lane.model is not None}
+    models = {lane.name: _spec(lane) for lane in config.lanes if lane.model is not None}
     for lane in config.lanes:
         _check_code(lane)
     return build_plan(config, models)
 
 
-def _spec(engine: OnnxEngine) -> ModelSpec:
-    return ModelSpec(engine.inputs, engine.outputs)
+def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
+    """Write the plan of a config file, or the line that says why there is none, as JSON to *descriptor*, and end this process.
+
+    It ends at once: a user's module may have left threads behind that would keep it.
+    """
+    try:
+        answer: dict[str, Any] = {"plan": dataclasses.asdict(describe(load_config(path, endpoint)))}
+    except ConfigError as error:
+        answer = {"error": str(error)}
+    with open(descriptor, "wb") as answers:
+        answers.write(json.dumps(answer).encode() + b"\n")
+    os._exit(0)
+
+
+def _spec(lane: LaneConfig) -> ModelSpec:
+    engine = make_engine(lane, lane.max_batch_size)
+    assert lane.model is not None
+    return ModelSpec(engine.inputs, engine.outputs, model_digest(lane.model))
 
 
 def _check_code(lane: LaneConfig) -> None:

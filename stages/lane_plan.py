@@ -28,6 +28,8 @@ from schemas.plan import (
 from schemas.status import ConfigError
 from schemas.tensors import ITEM_BYTES, DType, TensorSpec, element_count
 
+from .worker_plan import check_count, join_processes
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -35,6 +37,7 @@ class ModelSpec:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    digest: str = ""
 
 
 def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
@@ -47,26 +50,10 @@ def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
     groups: dict[str, int] = {}
     lanes: list[LanePlan] = []
     for index, lane in enumerate(config.lanes):
-        cut = _join_processes(lane, index, processes, groups)
+        cut = join_processes(lane, index, processes, groups)
         lanes.append(_LaneBuilder(lane, index, models.get(lane.name)).build(cut))
+    check_count(processes, config.source)
     return Plan(tuple(lanes), tuple(processes))
-
-
-def _join_processes(lane: LaneConfig, index: int, processes: list[ProcessPlan], groups: dict[str, int]) -> list[int]:
-    """Return which server process serves each part of the lane's cut; lanes of one ``workers`` group share theirs.
-
-    *groups* has the processes of all groups by name: a lane that is named like a group is not in it.
-    """
-    numbers: list[int] = []
-    for stages, replicas in zip(lane.processes, lane.process_replicas, strict=True):
-        owner = lane.workers or lane.name
-        name = f"{owner}.{'+'.join(stages)}" if len(lane.processes) > 1 else owner
-        number = groups.setdefault(name, len(processes)) if lane.workers else len(processes)
-        if number == len(processes):
-            processes.append(ProcessPlan(name, (), replicas))
-        processes[number] = ProcessPlan(name, (*processes[number].lanes, index), replicas)
-        numbers.append(number)
-    return numbers
 
 
 class _LaneBuilder:
@@ -107,6 +94,7 @@ class _LaneBuilder:
             index=self._index,
             version=lane.version,
             platform="onnxruntime_onnx" if lane.model else "slotline",
+            model_digest=self._model.digest if self._model else "",
             slots=lane.slots,
             max_rows=lane.max_rows,
             max_batch_size=lane.max_batch_size,

@@ -9,8 +9,10 @@ No built-in functions here.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -43,12 +45,15 @@ def load_function(spec: str, *, key: str, config: Mapping[str, object] = _NO_CON
     module_name, colon, function_name = spec.partition(":")
     if not (module_name and colon and function_name):
         raise ConfigError(f'{key} = "{spec}": expected "module:function", for example "surface_qc.rules:verdict"')
-    module = _import(module_name, f'{key} = "{spec}"')
-    function: Stage | None = getattr(module, function_name, None)
-    if not callable(function):
-        raise ConfigError(f'{key} = "{spec}": {module.__file__} has no function {function_name}; define it or correct the name')
-    _check_arguments(function, f'{key} = "{spec}"')
-    _set_up(module, config, f'{key} = "{spec}"')
+    where = f'{key} = "{spec}"'
+    # The process that makes the plan writes it to stdout: what a module prints at its start must not get into it.
+    with contextlib.redirect_stdout(sys.stderr):
+        module = _import(module_name, where)
+        function: Stage | None = getattr(module, function_name, None)
+        if not callable(function):
+            raise ConfigError(f"{where}: {module.__file__} has no function {function_name}; define it or correct the name")
+        _check_arguments(function, where)
+        _set_up(module, config, where)
     return function
 
 

@@ -5,6 +5,7 @@ A step reads its source link and writes its target link, nothing else; a peer's 
 
 from __future__ import annotations
 
+import hashlib
 import time
 import traceback
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import numpy as np
 from schemas.config import LaneConfig, StageConfig
 from schemas.logs import get_logger
 from schemas.plan import LanePlan, StepPlan
-from schemas.status import Code, RequestError, printable
+from schemas.status import Code, ConfigError, RequestError, printable
 
 from .decode import decode_image
 from .engine import OnnxEngine
@@ -98,22 +99,31 @@ class Function:
             # What the function does not write must not be what the slot's last request got: it may be another client's.
             output.fill(0)
         try:
-            shapes = self._function(self._source.read(slot), MappingProxyType(outputs), self._params)
+            shapes = real_shapes(self._function(self._source.read(slot), MappingProxyType(outputs), self._params), self._declared)
         except RequestError:
             raise
-        except Exception as error:
+        # Whatever it raises, SystemExit too, is about this one request.
+        except BaseException as error:
             self._say(error)
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(place.filename).name}:{place.lineno}"
-            raise RequestError(Code.MODEL_FAILED, message=printable(f"{type(error).__name__}: {error} ({where})", 200)) from error
-        self._target.commit(slot, real_shapes(shapes, self._declared), strided=True)
+            raise RequestError(Code.MODEL_FAILED, message=printable(f"{_text_of(error)} ({where})", 200)) from error
+        self._target.commit(slot, shapes, strided=True)
 
-    def _say(self, error: Exception) -> None:
+    def _say(self, error: BaseException) -> None:
         """Log the error with its traceback, but not thousands of times: its author needs one."""
         now_ns = time.monotonic_ns()
         if now_ns - self._said_ns >= SAY_AGAIN_NS:
             self._said_ns = now_ns
             get_logger().warning("function_failed", key=self._key, exc_info=error)
+
+
+def _text_of(error: BaseException) -> str:
+    """Return type and text of an exception, whose own text may fail too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 class Infer:
@@ -158,6 +168,7 @@ def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[
     """
     source, target = links[step.source], links[step.target]
     if step.stage == "infer":
+        check_model(lane, plan)
         return Infer(source, target, make_engine(lane, max(plan.max_batch_size, plan.max_rows)))
     if step.use == "image":
         return DecodeImage(source, target, lane)
@@ -170,3 +181,19 @@ def make_engine(lane: LaneConfig, max_batch_size: int) -> OnnxEngine:
     """Load the lane's model."""
     assert isinstance(lane.model, Path)
     return OnnxEngine(lane.model, threads=lane.threads, spin=lane.spin is True, max_batch_size=max_batch_size)
+
+
+def model_digest(path: Path) -> str:
+    """Return the digest of a model file: what was planned with must be what runs, in every replica and after every restart."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def check_model(lane: LaneConfig, plan: LanePlan) -> None:
+    """Refuse a model file that is not the one that the server was started with.
+
+    Raises:
+        ConfigError: it was changed since.
+    """
+    if lane.model is not None and model_digest(lane.model) != plan.model_digest:
+        raise ConfigError(f"lane.{lane.name}.model: {lane.model} was changed since the server started: restart the server")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.arena import LaneArena, Words, column_of, holder_word, scalars
+from schemas.arena import LaneArena, Words, holder_word, scalars
 from schemas.hop import HOP, Hop
-from schemas.words import STALE
+from schemas.words import STALE, column_of
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH = np.uint64(32)

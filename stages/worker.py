@@ -12,13 +12,13 @@ from pathlib import Path
 import zmq
 
 from schemas import membarrier
-from schemas.arena import Board, LaneArena, Words, column_of, scalars
+from schemas.arena import Board, LaneArena, Words, scalars
 from schemas.config import Config, load_config
 from schemas.hop import HOP, Hop, HopKind
 from schemas.logs import configure, get_logger
 from schemas.plan import LanePlan, LaneProcess, Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
-from schemas.words import STATE, STATE_READY, STATE_STARTED, TURNS
+from schemas.words import STATE, STATE_READY, STATE_STARTED, TURNS, column_of
 
 from .faults import fault_hook
 from .links import make_link

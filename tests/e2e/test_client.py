@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from server import ROOT, Server, left_behind, wait_until
 from stages_for_tests import HANG
 
 from clients import (
+    AsyncClient,
     Busy,
     Cancelled,
     Client,
@@ -354,6 +356,32 @@ def test_nobody_there_is_said_with_endpoint_and_cure(place: Path) -> None:
     """After the timeout, not for ever."""
     with pytest.raises(ServerUnreachable, match=r"ipc://.*/nobody: no server answered within 0.1 s; .*slotline serve CONFIG"):
         Client(f"ipc://{place}/nobody", timeout_s=0.1)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        ("run/line.ipc", r"did you mean ipc://run/line.ipc\?"),
+        ("localhost:7000", r"did you mean tcp://localhost:7000\?"),
+    ],
+)
+def test_an_endpoint_without_a_scheme_is_told_what_was_meant(endpoint: str, said: str) -> None:
+    """By what it looks like."""
+    with pytest.raises(ServerUnreachable, match=f"cannot be connected to .*{said}"):
+        Client(endpoint)
+
+
+def test_inputs_that_are_no_mapping_are_the_programs_mistake(server: Server) -> None:
+    """Raised whatever on_failure says, by both clients."""
+    with Client(server.endpoint) as client, pytest.raises(TypeError, match="inputs: expected a mapping"):
+        client.infer("echo", np.ones(4), on_failure="NG")  # type: ignore[call-overload]
+
+    async def ask() -> None:
+        async with AsyncClient(server.endpoint) as client:
+            await client.infer("echo", np.ones(4), on_failure="NG")  # type: ignore[call-overload]
+
+    with pytest.raises(TypeError, match="inputs: expected a mapping"):
+        asyncio.run(ask())
 
 
 def test_something_else_that_listens_is_no_server(place: Path) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker.incarnations import Incarnation
-from schemas.arena import column_of, holder_word
+from schemas.arena import holder_word
 from schemas.hop import LONE, Hop, HopKind
 from schemas.status import Code
-from schemas.words import RUN_COUNT, RUN_LANE, RUN_STARTED_NS
+from schemas.words import RUN_COUNT, RUN_LANE, RUN_STARTED_NS, column_of
 
 if TYPE_CHECKING:
     from slot_world import World

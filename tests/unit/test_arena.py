@@ -15,7 +15,6 @@ from schemas.arena import (
     MAX_NAME_BYTES,
     Board,
     LaneArena,
-    column_of,
     holder_word,
     read_descriptor,
     read_name,
@@ -25,7 +24,7 @@ from schemas.arena import (
 )
 from schemas.plan import DESCRIPTOR_WORDS, ERROR_TEXT_BYTES, MAX_COLUMNS, MAX_TENSORS, STAMP_WORDS
 from schemas.tensors import DType
-from schemas.words import BOARD_BYTES, COLUMN_WORDS, HEAD_WORDS
+from schemas.words import BOARD_BYTES, COLUMN_WORDS, HEAD_WORDS, column_of
 
 
 def test_every_view_has_its_shape() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from schemas.arrays import Encoded, describe, lent_or_copied, read_outputs
+from schemas.arrays import Encoded, check_mapping, describe, lent_or_copied, read_outputs
 from schemas.status import Code, Place, RequestError
 from schemas.tensors import DType, pack_bytes
 from schemas.wire_tensors import WireTensor
@@ -87,6 +88,29 @@ def test_what_the_wire_does_not_know_is_refused(value: np.ndarray[Any, Any]) -> 
     with pytest.raises(RequestError, match="x: expected bool, numbers, bytes or Encoded, got") as raised:
         describe(value, "x")
     assert raised.value.code == Code.BAD_DTYPE
+
+
+@pytest.mark.parametrize("value", ["part.png", Path("part.png")])
+def test_a_files_name_is_refused_with_the_cure(value: Any) -> None:
+    """Files are not read for the caller."""
+    cure = r"got \w+; wrap a file: Encoded\(path.read_bytes\(\)\); send a text as \[text.encode\(\)\]"
+    with pytest.raises(RequestError, match=f"image: expected an array, bytes or Encoded, {cure}") as raised:
+        describe(value, "image")
+    assert raised.value.code == Code.BAD_DTYPE
+
+
+@pytest.mark.parametrize("content", ["part.png", Path("part.png"), 5])
+def test_only_bytes_can_be_encoded(content: Any) -> None:
+    """A name is none, and a number would be taken for a size."""
+    with pytest.raises(TypeError, match=r"Encoded: expected the bytes of a file, got \w+: Encoded\(path.read_bytes\(\)\)"):
+        Encoded(content)
+
+
+@pytest.mark.parametrize("inputs", [np.zeros(3), [("x", 1)], "x", None])
+def test_inputs_without_names_are_the_programs_mistake(inputs: object) -> None:
+    """The error shows what a mapping looks like."""
+    with pytest.raises(TypeError, match=r"inputs: expected a mapping from name to value, such as .*, got"):
+        check_mapping(inputs)
 
 
 def test_text_among_bytes_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders import echo_plan, make_arena, make_board
 
 from broker.incarnations import MAX_STANDSTILL_NS, Incarnation, Incarnations
-from schemas.arena import Board, LaneArena, column_of
+from schemas.arena import Board, LaneArena
 from schemas.plan import MAX_COLUMNS
 from schemas.words import (
     HEAD_VERSION,
@@ -17,6 +17,7 @@ from schemas.words import (
     RUN_STARTED_NS,
     TURNS,
     VISIBLE,
+    column_of,
 )
 
 SECOND_NS = 1_000_000_000

@@ -265,4 +265,6 @@ def test_an_output_that_the_lane_does_not_give_is_refused(door: Door) -> None:
     wanted = RequestOptions(outputs=("p_up", "nothing"))
 
     assert door.refused("ticks", [TICK], [ROW.tobytes()], options=wanted) == (Code.BAD_NAME, "outputs")
+    with pytest.raises(RequestError, match="outputs: expected some of log_vol, p_up, got nothing"):
+        door.request("ticks", [TICK], [ROW.tobytes()], options=wanted)
     assert door.request("any", [TICK], [ROW.tobytes()], options=wanted)

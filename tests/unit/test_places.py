@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,12 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(made)
     monkeypatch.setenv("XDG_RUNTIME_DIR", ".")
     return made
+
+
+def leave_socket(path: Path) -> None:
+    """Leave a socket file as a killed server does."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
 
 
 def claimed(*paths: Path) -> Places:
@@ -43,7 +50,7 @@ def test_a_claim_makes_a_private_directory_and_a_lock_beside_each_socket(tmp_pat
 def test_a_release_leaves_nothing(tmp_path: Path, runtime: Path) -> None:
     """Sockets, locks, the private directory with its files."""
     places = claimed(tmp_path / "s")
-    (tmp_path / "s").touch()
+    leave_socket(tmp_path / "s")
     (Path(places.directory) / "plan.json").touch()
 
     places.release()
@@ -63,7 +70,7 @@ def test_a_second_claim_of_an_endpoint_is_refused(tmp_path: Path) -> None:
 
 def test_a_lock_file_without_its_server_locks_nobody_out(tmp_path: Path) -> None:
     """The socket file that it left is removed: bind would take it over silently."""
-    (tmp_path / "s").touch()
+    leave_socket(tmp_path / "s")
     (tmp_path / "s.lock").write_text("12345\n")
 
     places = claimed(tmp_path / "s")
@@ -131,3 +138,27 @@ def test_a_directory_that_cannot_be_made_is_a_mistake_with_a_cure(tmp_path: Path
 
     with pytest.raises(ConfigError, match="choose a directory of yours"):
         claimed(tmp_path / "file" / "s")
+
+
+@pytest.mark.parametrize("name", ["s", "s.lock"])
+def test_a_file_of_somebody_elses_is_never_removed(tmp_path: Path, name: str) -> None:
+    """Neither at the endpoint's path nor at its lock's: one line says that it is in the way."""
+    (tmp_path / name).write_text("my notes")
+
+    with pytest.raises(ConfigError, match="choose another endpoint"):
+        claimed(tmp_path / "s")
+
+    assert (tmp_path / name).read_text() == "my notes"
+
+
+def test_a_long_directory_for_temporary_files_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets in it would have no room in 107 bytes."""
+    long = tmp_path / ("d" * 80)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "")
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+
+    places = claimed(tmp_path / "s")
+
+    assert not places.directory.startswith(str(long))
+    places.release()

@@ -72,10 +72,47 @@ def test_a_name_without_both_parts_is_refused(spec: str) -> None:
     assert "module:function" in config_error(spec)
 
 
-@pytest.mark.parametrize("spec", ["no_such_rules:verdict", "no_such_rules.deep:verdict", "json.no_such:verdict"])
-def test_a_missing_module_is_named_with_the_cure(spec: str) -> None:
+@pytest.mark.parametrize(
+    ("spec", "missing"),
+    [
+        ("no_such_rules:verdict", "no_such_rules.py"),
+        ("no_such_rules.deep:verdict", "the package no_such_rules"),
+        ("json.no_such:verdict", "json/no_such.py"),
+    ],
+)
+def test_a_missing_module_is_named_with_the_cure(spec: str, missing: str) -> None:
     """The whole module or a part of its path."""
-    assert "PYTHONPATH" in config_error(spec)
+    assert config_error(spec).endswith(f"put {missing} beside the config file, or install it")
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("verdict()", "takes 0 arguments"),
+        ("verdict(inputs)", "takes 1 argument"),
+        ("verdict(a, b, c, d)", "takes 4 arguments"),
+        ("verdict(a, b, c, *, d)", "missing a required argument: 'd'"),
+    ],
+)
+def test_a_function_of_other_arguments_is_refused_at_start(module: WriteModule, head: str, said: str) -> None:
+    """Not with each request."""
+    line = config_error(module(f"def {head}: ...\n") + ":verdict")
+
+    assert line.endswith(f": {said}, expected 3: (inputs, outputs, params)")
+
+
+@pytest.mark.parametrize("head", ["verdict(*all)", "verdict(a, b, c, d=4)", "verdict(a, b, c, **more)"])
+def test_a_function_that_can_be_called_with_three_arguments_is_taken(module: WriteModule, head: str) -> None:
+    """Whatever else it takes."""
+    assert callable(load_function(module(f"def {head}: ...\n") + ":verdict", key=KEY))
+
+
+def test_what_a_module_prints_at_its_start_goes_to_stderr(module: WriteModule, capsys: pytest.CaptureFixture[str]) -> None:
+    """The process that makes the plan writes it to stdout."""
+    name = module("print('imported')\ndef setup(config): print('set up')\ndef verdict(i, o, p): ...\n")
+    load_function(f"{name}:verdict", key=KEY)
+
+    assert capsys.readouterr() == ("", "imported\nset up\n")
 
 
 def test_a_module_that_misses_another_names_that_one(module: WriteModule) -> None:
@@ -140,3 +177,10 @@ def test_a_shape_beyond_its_maximum_is_too_large() -> None:
 def test_anything_else_is_the_models_failure(returned: object) -> None:
     """Not a mapping, an unknown name, another rank, dimensions that are none."""
     assert code_of(returned) is Code.MODEL_FAILED
+
+
+@pytest.mark.parametrize("returned", [np.zeros(1), 0.97, {"verdict": 0.97}, {"boxes": (6,)}])
+def test_values_instead_of_shapes_are_told_where_they_belong(returned: object) -> None:
+    """The first mistake of everybody."""
+    with pytest.raises(RequestError, match=r"got .+; write values into outputs, return shapes"):
+        real_shapes(returned, DECLARED)

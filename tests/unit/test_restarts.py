@@ -30,7 +30,7 @@ def test_quick_deaths_of_long_ago_do_not_count() -> None:
     """Five deaths, but never five within half a minute."""
     restarts = Restarts()
 
-    assert not any(restarts.died(at * CRASH_LOOP_NS // 3, NEVER_READY).is_crash_loop for at in range(12))
+    assert not any(restarts.died(at * CRASH_LOOP_NS // 3, at * CRASH_LOOP_NS // 3 - 1).is_crash_loop for at in range(12))
 
 
 def test_a_process_that_served_begins_anew() -> None:
@@ -87,3 +87,12 @@ def test_a_start_that_got_ready_ends_the_row_of_those_that_did_not() -> None:
     restarts.died(5 * hour_ns, 5 * hour_ns - 1)
 
     assert not restarts.died(6 * hour_ns, None).is_crash_loop
+
+
+def test_deaths_in_a_call_close_no_lane() -> None:
+    """Three requests that kill cost six deaths within seconds; they are given up, and the others are served."""
+    restarts = Restarts()
+
+    assert [restarts.died(at * MS, at * MS - 1, in_call=True) for at in range(1, 8)] == [
+        Restart(at * MS + BACK_OFF_NS[1], False) for at in range(1, 8)
+    ]

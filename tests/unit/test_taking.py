@@ -12,9 +12,9 @@ from builders import FIRST, SECOND, echo_plan, make_arena, make_board
 from numpy.typing import NDArray
 
 from schemas import arena as arena_module
-from schemas.arena import Board, LaneArena, column_of, holder_word
+from schemas.arena import Board, LaneArena, holder_word
 from schemas.hop import HOP, Hop, HopKind
-from schemas.words import STALE
+from schemas.words import STALE, column_of
 from stages import taking
 from stages.taking import FEW, SlotHands
 
