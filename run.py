@@ -42,15 +42,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.command(options)
     except ConfigError as error:
-        print(f"slotline: {error}", file=sys.stderr)
-        return 2
+        return _give_up(options, str(error))
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): nothing is wrong with us.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _give_up(options, f"{error.filename or 'the system'}: {(error.strerror or str(error)).lower()}")
+    except MemoryError:
+        return _give_up(options, "not enough memory: lower slots, or raise the limit (ulimit -v)")
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _give_up(options: argparse.Namespace, reason: str) -> int:
+    """Tell a person in one line why nothing came of it, and a script by one JSON object."""
+    print(f"slotline: {reason}", file=sys.stderr)
+    if getattr(options, "json", False):
+        print(json.dumps({"error": reason}))
+    return 2
+
+
+def _seconds(text: str) -> float:
+    """Return a timeout from the command line."""
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise ValueError(text)
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     infer = _command(commands, "infer", _infer, "send files to a running server")
     infer.add_argument("--endpoint", required=True, help="for example ipc://run/slotline.ipc")
     infer.add_argument("--model", required=True, help="the lane's name")
-    infer.add_argument("--timeout", type=float, default=10.0, help="seconds for each file (default: %(default)s)")
+    infer.add_argument("--timeout", type=_seconds, default=10.0, help="seconds for each file (default: %(default)s)")
     infer.add_argument("--server-key", type=Path, metavar="FILE", help="public key of a server with CURVE")
     infer.add_argument("--key", type=Path, metavar="FILE", help="then also the client's secret key file")
     infer.add_argument("files", metavar="FILE", nargs="+", type=Path, help="PNG, JPEG, or .npy with the model's one input")
@@ -154,6 +173,8 @@ def _demo(options: argparse.Namespace) -> int:
 
     if options.ticks < 1:
         raise ConfigError(f"--ticks: expected 1 or more, got {options.ticks}")
+    if not options.out.parent.is_dir() or options.out.is_dir():
+        raise ConfigError(f"--out: expected a file in a directory that exists, got {options.out}")
     features, photos = load_features(ticks_path()), parts_path()
     with tempfile.TemporaryDirectory(prefix="slotline-demo-") as directory, _reached():
         _progress("starting the server")

@@ -46,8 +46,10 @@ def load_config(path: Path, endpoint: str = "") -> Config:
     Raises:
         ConfigError: the file cannot be read, or something in it is wrong; one line with the cure.
     """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: is no file: name a readable config file, or run `slotline serve demo`")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise ConfigError(f"{path}: {reason}: name a readable config file, or run `slotline serve demo`") from None
@@ -65,6 +67,8 @@ def parse_config(text: str, *, base: Path, source: str, endpoint: str = "") -> C
     spot = Spot(source)
     try:
         tables: dict[str, object] = tomllib.loads(text)
+    except RecursionError:
+        raise spot.error("not TOML that anybody wrote: brackets nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         raise spot.error(f"not TOML: {' '.join(str(error).split())}") from None
     spot.check_known(tables, ("server", "curve", "lane"))
