@@ -16,25 +16,20 @@ from pathlib import Path
 
 import pytest
 import zmq
+from attacker import ALLOWED, PART, send_mutants
 from door import read_reply
 from hostile_requests import CONTENTS, KINDS, MODELS, TENSORS
 from hostile_server import MAX_CLIENTS, MIB, HostileServer, config, small_config, under_attack
-from hostile_structure import FRAMES, GOOD, ID, STRUCTURE
+from hostile_structure import FRAMES, GOOD, STRUCTURE
 from load import DigestLoad
-from mutants import Mutator, parts_of
+from mutants import Mutator
 from raw_client import PATIENCE_S, RawClient, bytes_template, statistics
 from raw_peer import COMMAND, GREETING, LONG, MORE, RawPeer, frame
-from server import Server, left_behind, wait_until
+from server import left_behind, wait_until
 
-from schemas.layout import read_route
-from schemas.layout_cache import LayoutCache
 from schemas.messages import Hello, write_message
-from schemas.status import Code, Flag
 
 MUTANTS = int(os.environ.get("SLOTLINE_MUTANTS", "5000"))
-# Each part on a connection of its own, so that what one has said of itself does not last.
-PART = 250
-ALLOWED = {-1, 0, *(code for code in Code if 100 <= code < 200), Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.MODEL_FAILED}
 GROWTH_BYTES = 32 * MIB
 CONNECTIONS = 1000
 
@@ -56,60 +51,6 @@ def server() -> Iterator[HostileServer]:
 
 
 # --- damaged messages --------------------------------------------------------------------------------------------------------
-
-
-class Attacker:
-    """A DEALER that sends damaged messages and counts the replies by id."""
-
-    def __init__(self, endpoint: str) -> None:
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.socket = self._context.socket(zmq.DEALER)
-        self.socket.set(zmq.SNDHWM, 0)
-        self.socket.set(zmq.RCVHWM, 0)
-        self.socket.connect(endpoint)
-        self._cache = LayoutCache()
-        self.answered: Counter[int] = Counter()
-        self.codes: Counter[int] = Counter()
-
-    def receive(self, wait_ms: int = 0) -> None:
-        """Take the replies that are there."""
-        while self.socket.poll(wait_ms):
-            header, *rest = self.socket.recv_multipart()
-            if not header:
-                header, *rest = rest
-            route = read_route(header, self._cache.read(header))
-            for one in (header, *rest) if route.flags & Flag.PACKED else (header,):
-                reply = read_reply(one, ())
-                self.codes[reply.code] += 1
-                self.answered[reply.request_id] += reply.code in ALLOWED
-
-    def close(self) -> None:
-        """End the connection."""
-        self.socket.close(linger=0)
-        self._context.term()
-
-
-def send_mutants(server: HostileServer, mutator: Mutator, good: DigestLoad) -> tuple[int, int, Counter[int]]:
-    """Send one part; return how many headers had a readable Route, how many were answered by their id, and the codes."""
-    attacker = Attacker(server.endpoint)
-    wanted: list[int] = []
-    expected = 0
-    for mutant in mutator.mutants(PART):
-        parts = [part for part in parts_of(mutant.frames) if not part.is_silent]
-        wanted += [part.request_id for part in parts if part.request_id is not None]
-        expected += len(parts)
-        attacker.socket.send_multipart(mutant.frames)
-        attacker.receive()
-    while attacker.codes.total() < expected:
-        before = attacker.codes.total()
-        good.run_for(0.02)
-        attacker.receive(50)
-        if attacker.codes.total() == before and statistics(server.control)["ledger.in_flight"] <= len(good.client.pending):
-            break
-    attacker.receive(100)
-    attacker.close()
-    answered = sum(min(count, attacker.answered[request_id]) for request_id, count in Counter(wanted).items())
-    return len(wanted), answered, attacker.codes
 
 
 def test_damaged_messages_are_answered_and_others_are_served(server: HostileServer) -> None:
@@ -351,40 +292,3 @@ def test_a_thousand_short_lives_leave_nothing(server: HostileServer) -> None:
     context.term()
     wait_until(lambda: server.descriptors() <= before + 2, "the descriptors")
     assert server.resident_bytes() - grown_from < GROWTH_BYTES
-
-
-def test_a_second_holder_of_a_name_gets_nothing(server: HostileServer) -> None:
-    """The first keeps its replies: nobody takes them over by its routing id."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    first, second = context.socket(zmq.DEALER), context.socket(zmq.DEALER)
-    for socket in (first, second):
-        socket.set(zmq.ROUTING_ID, b"the same")
-        socket.connect(server.endpoint)
-        socket.send(bytes_template("echo", 16).header(ID, 0, [bytes(16)]))
-        if socket is first:
-            assert first.poll(int(PATIENCE_S * 1000))
-            first.recv_multipart()
-    first.send(bytes_template("echo", 16).header(ID + 1, 0, [bytes(16)]))
-
-    assert first.poll(int(PATIENCE_S * 1000))
-    assert read_reply(first.recv_multipart()[0], ()).request_id == ID + 1
-    assert not second.poll(200)
-    context.destroy(linger=0)
-
-
-def test_socket_files_are_for_their_owner_alone(place: Path) -> None:
-    """Directories of mode 0700, and no file in them that another user could open; at the end none is left."""
-    server = Server(place, small_config())
-    server.endpoint, server.control = f"ipc://{place}/run/s", f"ipc://{place}/run/s.control"
-    try:
-        server.start()
-        private = next(place.glob("slotline-*"))
-        modes = {path.name: path.stat().st_mode & 0o777 for path in (place / "run").iterdir()}
-
-        assert [(place / "run").stat().st_mode & 0o777, private.stat().st_mode & 0o777] == [0o700, 0o700]
-        assert modes == {"s": 0o700, "s.lock": 0o600, "s.control": 0o700, "s.control.lock": 0o600}
-        assert server.stop() == 0
-        assert list((place / "run").iterdir()) == []
-    finally:
-        print(server.errors()[-4000:])
-        server.end()

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import configs
 import pytest
 import zmq
-from server import PATIENCE_S, ROOT
+from server import PATIENCE_S, ROOT, Server
 
 from broker.sockets import MAX_SEND_QUEUE, MIN_SEND_QUEUE, front_router, seed_routing_ids
 from schemas.config import ServerConfig
@@ -101,3 +102,21 @@ def test_two_servers_give_out_different_routing_ids() -> None:
     }
 
     assert len(ids) == 3
+
+
+def test_socket_files_are_for_their_owner_alone(place: Path) -> None:
+    """Directories of mode 0700, and no file in them that another user could open; at the end none is left."""
+    server = Server(place, configs.digests())
+    server.endpoint, server.control = f"ipc://{place}/run/s", f"ipc://{place}/run/s.control"
+    try:
+        server.start()
+        private = next(place.glob("slotline-*"))
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (place / "run").iterdir()}
+
+        assert [(place / "run").stat().st_mode & 0o777, private.stat().st_mode & 0o777] == [0o700, 0o700]
+        assert modes == {"s": 0o700, "s.lock": 0o600, "s.control": 0o700, "s.control.lock": 0o600}
+        assert server.stop() == 0
+        assert list((place / "run").iterdir()) == []
+    finally:
+        print(server.errors()[-4000:])
+        server.end()

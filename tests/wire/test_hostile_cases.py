@@ -10,7 +10,7 @@ from fields_text import Checker, fields_text
 from headers import frame_tensor, make_route
 from hostile_requests import CONTENTS, CONTROL, ESCAPES, KINDS, MODELS, TENSORS, one
 from hostile_structure import FRAMES, GOOD, ID, STRUCTURE, Case, packed, request
-from mutants import is_sound
+from mutant_parts import is_sound
 
 from schemas.status import Code, Flag
 

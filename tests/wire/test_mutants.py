@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from door import Door, Reply
 from fields_text import Checker, fields_text
-from mutants import Mutant, Mutator, is_sound, parts_of
+from mutant_parts import is_sound, parts_of
+from mutants import Mutant, Mutator
 
 from schemas.status import Code
 
