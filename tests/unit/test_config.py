@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read_is_one_line_with_a_cure(tmp_path: Path) -> N
 
     for path, said in [
         (tmp_path / "none.toml", "no such file or directory: name a readable config file"),
-        (tmp_path, "is a directory: name a readable config file"),
+        (tmp_path, "is no file: name a readable config file"),
         (tmp_path / "latin.toml", "byte 2 is not UTF-8: save the file as UTF-8"),
     ]:
         with pytest.raises(ConfigError, match=re.escape(f"{path}: {said}")):
