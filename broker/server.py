@@ -45,6 +45,7 @@ DISPATCH_PER_TURN = 256
 TICK_NS = 20_000_000
 IDLE_TICK_NS = 200_000_000
 RETRY_NS = 2_000_000
+_POLLIN = int(zmq.POLLIN)  # an enum's operator costs more than the call before it
 # Bits of the sockets that have something to read.
 _SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER = 1, 2, 4, 8, 16
 _ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER
@@ -179,7 +180,7 @@ class Server:
     def _wait(self, more: int) -> int:
         """Sleep until something comes or is due; return the sockets that have something. With *more* to do, only look."""
         timeout_ms = 0
-        if self._front.outbox.take_sent() and int(self._front_socket.get(zmq.EVENTS)) & zmq.POLLIN:
+        if self._front.outbox.take_sent() and int(self._front_socket.get(zmq.EVENTS)) & _POLLIN:
             more |= _FRONT
         if not more:
             due_ns = self._next_tick_ns

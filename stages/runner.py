@@ -25,6 +25,9 @@ MIN_HANG_NS = 1_000_000_000
 HANG_FACTOR = 10
 
 
+_WORK, _DONE = int(HopKind.WORK), int(HopKind.DONE)
+
+
 class CallMarks:
     """Says in shared memory which slots the running call into stage code covers, so that a death in it can be laid to them."""
 
@@ -110,7 +113,7 @@ class LaneRunner:
 
     def next_wake_ns(self) -> int | None:
         """Return when a held batch must go; None when nothing is held."""
-        return self._batcher.next_wake_ns()
+        return None if self._infer is None else self._batcher.next_wake_ns()
 
     def add(self, hops: Sequence[Hop]) -> None:
         """Take hops whose slots this process holds."""
@@ -132,9 +135,19 @@ class LaneRunner:
         if not self._before and self._infer is not None and self._infer.static_key is not None:
             self._add_static(self._infer.static_key, hops, now_ns)
             return
+        if not self._before and self._infer is None:
+            self._pass_on(hops, now_ns)
+            return
         for hop in hops:
             now_ns = self._prepare_one(hop, now_ns)
             flush(now_ns)
+
+    def _pass_on(self, hops: list[Hop], now_ns: int) -> None:
+        """Give back hops of a process that has nothing to do for this lane."""
+        late = [hop for hop in hops if hop[8] <= now_ns]
+        for hop in late:
+            self._finish(hop, Code.DEADLINE_EXCEEDED)
+        self._finish_all([hop for hop in hops if hop[8] > now_ns] if late else hops)
 
     def _add_static(self, key: Shapes, hops: list[Hop], now_ns: int) -> None:
         """The short way of lanes with one shape and nothing to do before the model: no Python work per request."""
@@ -245,16 +258,16 @@ class LaneRunner:
     # --- going out -------------------------------------------------------------------------------------------------------
 
     def _finish_all(self, hops: list[Hop]) -> None:
-        kind = int(HopKind.DONE if self._is_last else HopKind.WORK)
+        kind = _DONE if self._is_last else _WORK
         end = self._end_step
         self.finished += [(h[0], h[1], h[2], h[3], kind, end, 0, h[7], h[8]) for h in hops]
         self._drop_scratch(hops)
 
     def _finish(self, hop: Hop, code: Code) -> None:
-        kind = HopKind.DONE if self._is_last or code else HopKind.WORK
+        kind = _DONE if self._is_last or code else _WORK
         # An error's hop says behind which step it arose, so that the client is told the stage.
         stage = self._at_step + 1 if code else self._end_step
-        self.finished.append((hop[0], hop[1], hop[2], hop[3], int(kind), stage, int(code), hop[7], hop[8]))
+        self.finished.append((hop[0], hop[1], hop[2], hop[3], kind, stage, int(code), hop[7], hop[8]))
         self._drop_scratch((hop,))
 
     def _fail(self, hop: Hop, error: RequestError) -> None:

@@ -36,6 +36,10 @@ FLUSH_AFTER_NS = 100_000
 # An idle worker looks at the board this often, so that it is known to be alive and finds new peers.
 IDLE_POLL_NS = 100_000_000
 
+# Plain integers: an operator of an enum costs more than the call whose result it looks at.
+_POLLIN = int(zmq.POLLIN)
+_DONE = int(HopKind.DONE)
+
 
 class LaneWork:
     """One lane in this process: its runner, its hold on slots, and who gets its finished hops."""
@@ -131,7 +135,7 @@ class Worker:
         return wait_ns
 
     def _has_message(self) -> bool:
-        return bool(int(self._pull.get(zmq.EVENTS)) & zmq.POLLIN)
+        return bool(int(self._pull.get(zmq.EVENTS)) & _POLLIN)
 
     def _wait(self, wait_ns: int) -> bool:
         """Sleep until a message comes (True) or the time is over; select knows microseconds where poll knows milliseconds."""
@@ -190,8 +194,10 @@ class Worker:
             if work.next_process < 0:
                 self._send(work, finished, self._routes.sink)
                 continue
-            self._send(work, [hop for hop in finished if hop[4] == HopKind.DONE], self._routes.sink)
-            self._send_on(work, [hop for hop in finished if hop[4] != HopKind.DONE])
+            done = [hop for hop in finished if hop[4] == _DONE]
+            self._send(work, done, self._routes.sink)
+            if len(done) < len(finished):
+                self._send_on(work, [hop for hop in finished if hop[4] != _DONE] if done else finished)
 
     def _send_on(self, work: LaneWork, hops: list[Hop]) -> None:
         peer = self._routes.pick(work.next_process, work.holder)
