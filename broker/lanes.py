@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 
 from schemas.plan import LanePlan
@@ -31,7 +31,6 @@ class Lane:
         self.replicas: list[list[int]] = [[] for _ in plan.cut]
         self.waiting: deque[Request] = deque()
         self.unavailable = ""
-        self.closed_by: Counter[str] = Counter()
 
     @property
     def is_ready(self) -> bool:

@@ -12,7 +12,6 @@ from enum import IntEnum
 #   0 slot u32 | 4 generation u32 | 8 ticket u64 | 16 lane u16 | 18 kind u8 | 19 stage u8 | 20 code u16 | 22 flags u16
 #   24 deadline_ns u64 (monotonic clock of this machine)
 HOP = struct.Struct("<IIQHBBHHQ")
-HOP_BYTES = HOP.size
 
 # Set in ``flags``: run this one alone, because a process died while it ran in a batch.
 LONE = 1

@@ -8,7 +8,6 @@ from .plan import MAX_COLUMNS
 INCARNATION = 0  # B: whose column this is, 0 = nobody's
 PROCESS = 1  # B: index in Plan.processes
 VISIBLE = 2  # B: 1 = senders may choose it
-STATE = 3  # P: one of STATE_*
 TURNS = 4  # P: loop turns; standing still with work waiting is hanging
 RUN_STARTED_NS = 5  # P: start of the running call into stage code, 0 = not in one
 RUN_LANE = 6  # P: lane of that call
@@ -16,8 +15,6 @@ RUN_COUNT = 7  # P: how many (slot, generation) pairs of run_pairs it covers
 RUN_LIMIT_NS = 8  # P: a call longer than this hangs
 STALE = 9  # P: hops dropped because their slot had moved on
 COLUMN_WORDS = 16
-
-STATE_NONE, STATE_STARTED, STATE_READY = 0, 1, 2
 
 # Head of the board, 8 words, all the broker's.
 HEAD_EPOCH = 0

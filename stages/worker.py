@@ -18,7 +18,7 @@ from schemas.hop import HOP, Hop, HopKind
 from schemas.logs import configure, get_logger
 from schemas.plan import LanePlan, LaneProcess, Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
-from schemas.words import STATE, STATE_READY, STATE_STARTED, TURNS, column_of
+from schemas.words import TURNS, column_of
 
 from .faults import fault_hook
 from .links import make_link
@@ -60,7 +60,6 @@ class Worker:
         self._spawn = spawn
         self._board = Board(spawn.board)
         self._column = self._board.columns[column_of(spawn.incarnation)]
-        self._column[STATE] = STATE_STARTED
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._pull = self._context.socket(zmq.PULL)
         self._pull.setsockopt(zmq.RCVHWM, 0)
@@ -103,7 +102,6 @@ class Worker:
 
     def run(self) -> None:
         """Say that this process is ready, then serve until it is killed."""
-        self._column[STATE] = STATE_READY
         self._routes.sink.socket.send(HOP.pack(0, 0, self._spawn.incarnation, 0, HopKind.READY, 0, 0, 0, 0))
         while True:
             self.turn()
