@@ -73,7 +73,8 @@ def refusal(client: Client) -> str:
 def traces(server: GuardedServer) -> dict[str, Any]:
     """Return what the broker has counted of all that came to it, but for questions on its control socket."""
     stats = statistics(server.control)
-    return {name: stats[f"ledger.{name}"] for name in ("received", "malformed", "refused", "answered", "undeliverable")}
+    names = ("received", "malformed", "refused_questions", "refused", "answered", "undeliverable")
+    return {name: stats[f"ledger.{name}"] for name in names}
 
 
 # --- who comes in ------------------------------------------------------------------------------------------------------------
