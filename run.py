@@ -129,8 +129,9 @@ def _serve(options: argparse.Namespace) -> int:
     from broker.plan_child import plan_in_child
     from broker.supervisor import Supervisor
     from schemas.logs import configure
-    from schemas.spawn import die_with_parent
+    from schemas.spawn import die_with_parent, stop_when_told
 
+    stop_when_told()
     if options.parent:
         die_with_parent(options.parent, signal.SIGTERM)
     config = _load(options.config, options.endpoint)

@@ -81,7 +81,8 @@ class Supervisor:
                 return code
             restart = self._broker_restarts.died(time.monotonic_ns(), self._broker.ready_ns)
             if restart.is_crash_loop and not self._has_served:
-                print("slotline: the broker died five times in 30 s: see its log lines above", file=sys.stderr, flush=True)
+                reason = f"the broker died five times while the server started, last by {self._broker_end}"
+                print(f"slotline: {reason}: see its log lines above", file=sys.stderr, flush=True)
                 return EXIT_FAILED
             self._pause(min(restart.at_ns, time.monotonic_ns() + 5_000_000_000))
             if self._signals:
@@ -264,7 +265,8 @@ class Supervisor:
             return EXIT_REFUSED
         if self._signals:
             return EXIT_OK if status == 0 else EXIT_FAILED
-        self._log.error("broker_died", status=status_text(status))
+        self._broker_end = status_text(status)
+        self._log.error("broker_died", status=self._broker_end)
         return None
 
     def _end_epoch(self) -> None:

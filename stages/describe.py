@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +18,7 @@ from schemas.status import ConfigError
 
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
-from .postprocess import load_function
+from .postprocess import load_function, prefer_modules_in
 from .steps import make_engine, model_digest
 
 
@@ -29,7 +28,7 @@ def describe(config: Config) -> Plan:
     Raises:
         ConfigError: a model, a library or a function is missing or does not fit; one line with the cure.
     """
-    sys.path.append(str(config.base))
+    prefer_modules_in(config.base)
     models = {lane.name: _spec(lane) for lane in config.lanes if lane.model is not None}
     for lane in config.lanes:
         _check_code(lane)

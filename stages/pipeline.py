@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,8 +48,6 @@ class Pipeline:
 
     def __init__(self, config: Config | Path | str) -> None:
         loaded = config if isinstance(config, Config) else load_config(Path(config))
-        if str(loaded.base) not in sys.path:
-            sys.path.append(str(loaded.base))
         fused = dataclasses.replace(loaded, lanes=tuple(map(_fused, loaded.lanes)))
         plan = describe_config(fused)
         self._lanes = {lane.name: _EmbeddedLane(lane, fused.lanes[lane.index]) for lane in plan.lanes}
