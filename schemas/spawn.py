@@ -26,6 +26,8 @@ class Spawn:
         epoch: random number of this life of the broker.
         config: the config file's path.
         endpoint: where clients connect, whatever the file says.
+        control: where they ask for statistics, "" when the broker chooses.
+        rebinds: clients know the endpoint from an earlier epoch; who else has its port just now may give it back.
         log_level: likewise.
         directory: of the plan, the sockets and everything else that this server keeps on disk.
         board: descriptor of the board.
@@ -41,6 +43,8 @@ class Spawn:
     epoch: int
     config: str
     endpoint: str
+    control: str
+    rebinds: bool
     log_level: str
     directory: str
     board: int
