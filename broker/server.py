@@ -184,6 +184,8 @@ class Server:
         timeout_ms = 0
         if self._front.outbox.take_sent() and int(self._front_socket.get(zmq.EVENTS)) & _POLLIN:
             more |= _FRONT
+        if self._control.outbox.take_sent() and int(self._control_socket.get(zmq.EVENTS)) & _POLLIN:
+            more |= _CONTROL
         if not more:
             due_ns = self._next_tick_ns
             deadline_ns = self._core.next_deadline_ns()
