@@ -90,6 +90,7 @@ class LanePlan:
     version: str
     platform: str
     model_digest: str
+    model_marks: str
     slots: int
     max_rows: int
     max_batch_size: int

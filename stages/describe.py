@@ -18,8 +18,9 @@ from schemas.status import ConfigError
 
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
+from .model_files import look_at
 from .postprocess import load_function, prefer_modules_in
-from .steps import make_engine, model_digest
+from .steps import make_engine
 
 
 def describe(config: Config) -> Plan:
@@ -52,7 +53,7 @@ def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
 def _spec(lane: LaneConfig) -> ModelSpec:
     engine = make_engine(lane, lane.max_batch_size)
     assert lane.model is not None
-    return ModelSpec(engine.inputs, engine.outputs, model_digest(lane.model))
+    return ModelSpec(engine.inputs, engine.outputs, look_at(lane.model))
 
 
 def _check_code(lane: LaneConfig) -> None:
