@@ -39,6 +39,7 @@ class ModelSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     files: ModelFiles | None = None
+    batch_effects: tuple[tuple[str, float], ...] | None = ()
 
 
 def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
@@ -100,6 +101,7 @@ class _LaneBuilder:
             slots=lane.slots,
             max_rows=lane.max_rows,
             max_batch_size=lane.max_batch_size,
+            batch_effects=self._model.batch_effects if self._model else (),
             max_queue_delay_ns=lane.max_queue_delay_microseconds * 1000,
             backlog=lane.backlog,
             backlog_bytes=lane.backlog_bytes,

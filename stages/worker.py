@@ -98,6 +98,8 @@ class Worker:
             if isinstance(step, Infer):
                 runs_ns = step.engine.warm_up()
                 runner.warmed_up(max(runs_ns.values(), default=0))
+                if plan.batch_effects:
+                    get_logger().warning("batch_dependent", lane=plan.name, outputs=dict(plan.batch_effects))
                 get_logger().info("warmed_up", lane=plan.name, runs_us={b: ns // 1000 for b, ns in runs_ns.items()})
 
     def run(self) -> None:
