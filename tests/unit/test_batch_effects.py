@@ -1,4 +1,4 @@
-"""Which outputs depend on who else is in the batch, found out by running: none of the demo models, one of a model that mixes rows."""
+"""Which outputs depend on who else is in the batch: none of the demo models', one of a model that mixes its rows."""
 
 from __future__ import annotations
 
