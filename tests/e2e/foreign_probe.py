@@ -29,7 +29,7 @@ def unavailable(reason: str) -> NoReturn:
 def input_token(name: str, dtype: str, shape: Sequence[int], content: bytes | Sequence[bytes]) -> str:
     """Return one input as the probe reads it; *content* is a sequence of elements for BYTES."""
     dims = "x".join(map(str, shape)) or "-"
-    text = content.hex() if isinstance(content, bytes) else ",".join(element.hex() for element in content)
+    text = content.hex() if isinstance(content, bytes) else ",".join(element.hex() or "-" for element in content)
     return f"{name}:{dtype}:{dims}:{text}"
 
 
