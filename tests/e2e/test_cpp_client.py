@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from foreign_cases import ForeignClientCases, foreign_server
+from foreign_cases import ForeignClientCases
+from foreign_lanes import foreign_server
 from foreign_probe import unavailable
 from server import ROOT
 

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from foreign_cases import ForeignClientCases, foreign_server
+from foreign_cases import ForeignClientCases
+from foreign_lanes import foreign_server
 from foreign_probe import unavailable
 from server import PATIENCE_S, ROOT
 
