@@ -1,7 +1,7 @@
 """What every client in another language must do on one server's lanes, as tests that each of them inherits.
 
-A subclass gives the fixtures ``probe_command`` and ``demo_command``: how its two programs are started. What dies and how connections
-end is in ``foreign_deaths.py`` and ``foreign_connections.py``; which test shows which row of docs/failures.md in ``foreign_rows.py``.
+A subclass gives the fixtures ``probe_command`` and ``demo_command``: how its two programs are started. What dies, how connections end
+and who is refused is in ``foreign_deaths.py``, ``foreign_connections.py`` and ``foreign_keys.py``.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ class ForeignClientCases:
         """The one datatype that the table has not, and a thousand elements of which some are empty."""
         blob, _ = some_content(DType.ENCODED, (1,))
         elements, flat = some_content(DType.BYTES, (10, 100))
-        outputs = probe.infer(
-            "echo", input_token("x", "ENCODED", (1,), blob), input_token("y", "BYTES", (10, 100), elements)
-        )["outputs"]
+        outputs = probe.infer("echo", input_token("x", "ENCODED", (1,), blob), input_token("y", "BYTES", (10, 100), elements))[
+            "outputs"
+        ]
 
         assert (outputs["x"]["dtype"], outputs["x"]["hex"]) == ("ENCODED", bytes(blob).hex())
         assert outputs["y"]["elements"] == [element.hex() for element in unpack_bytes(flat, 1000)[0]]

@@ -27,8 +27,8 @@ from schemas.wire import Route
 
 # What a client may say of a reply that was tampered with: it is still sound, or is not, or is for nobody, or ends the connection.
 OF_HOSTILE = {
-    "ok", "BadReply", "DeadlineExceeded", "ConnectionLost", "RequestRefused", "RequestFailed", "Busy", "Unauthorized", "Cancelled",
-    "Superseded",
+    "ok", "BadReply", "DeadlineExceeded", "ConnectionLost", "RequestRefused", "RequestFailed", "Busy", "Unauthorized",
+    "Cancelled", "Superseded",
 }  # fmt: skip
 Reaction = Callable[[Route], Sequence[bytes] | None]
 # More than ZeroMQ and the kernel keep on both sides when nobody reads.
@@ -213,7 +213,9 @@ class ConnectionCases:
         assert ends.count("BadReply") > len(ends) / 2
         assert ends[-len(CUT_OFF) :] == ["BadReply"] * len(CUT_OFF)
 
-    def test_what_was_damaged_on_the_way_is_refused(self, make_server: StartServer, place: Path, probe_command: list[str]) -> None:
+    def test_what_was_damaged_on_the_way_is_refused(
+        self, make_server: StartServer, place: Path, probe_command: list[str]
+    ) -> None:
         """When the request has a checksum, inline or in a frame; else nobody notices."""
         server = make_server(CONFIG).start()
         contents = [input_token("x", "UINT8", (size,), bytes(size)) for size in (100, 100_000)]

@@ -1,4 +1,4 @@
-"""What clients in other languages see when a server is killed, stopped, told to end, or not there yet: tests that each inherits."""
+"""What clients in other languages see when a server is killed, stopped, told to end, or not there: tests that each inherits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from raw_client import statistics
 from server import PATIENCE_S, Server, wait_until
 
 from schemas.status import Code
-
 
 ECHO = "[lane.echo]\nslots = 8\nmax_encoded_bytes = 4096\n"
 

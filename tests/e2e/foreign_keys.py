@@ -96,7 +96,7 @@ class KeyCases:
     def test_keys_that_cannot_be_used_are_told_before_anything_is_sent(
         self, guarded_server: GuardedServer, place: Path, probe_command: list[str]
     ) -> None:
-        """A file that is missing, one that everybody may read, one without a key, one with a damaged key, and two of two pairs."""
+        """A missing file, one that everybody may read, one without a key, one with a damaged key, and halves of two pairs."""
         good, stranger = ((guarded_server.place / f"{name}.secret").read_text() for name in ("good", "stranger"))
         lines = good.splitlines()
         mixed = [*lines[:-1], stranger.splitlines()[-1]]

@@ -108,7 +108,7 @@ def all_lanes(place: Path) -> str:
         place / "gather.onnx", [node("GatherElements", ["data", "picks"], ["y"], axis=1)], inputs, [value("y", 1, "rows", 3)]
     )
     stuck = FUNCTION.format(name="stuck", slots=4, backlog=16, hang_limit_ms=1000, idempotent="true")
-    pair = configs.waiting(str(place)).replace("[server]\ndrain_s = 10\n", "").replace("slots = 2\n", "slots = 2\nidempotent = true\n")
+    _, _, pair = configs.waiting(str(place)).replace("slots = 2\n", "slots = 2\nidempotent = true\n").partition("drain_s = 10\n")
     demo = config_path().parent
     models = MODELS.format(surface=demo / "surface_qc.onnx", trading=demo / "trading_mlp.onnx")
     return CONFIG + stuck + pair + FRAGILE.format(place=place) + models

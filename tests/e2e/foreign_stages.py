@@ -1,4 +1,4 @@
-"""Stages of the server that the tests of foreign clients share, found as ``foreign_stages:NAME``. Run in the server's processes."""
+"""Stages of the server that the tests of foreign clients share, as ``foreign_stages:NAME``. Run in the server's processes."""
 
 from __future__ import annotations
 

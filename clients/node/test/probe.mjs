@@ -36,7 +36,7 @@ function optionsOf(text) {
   const options = {};
   for (const option of text === '-' ? [] : text.split(';')) {
     const [name, value] = option.split('=');
-    if (name in OPTIONS) options[OPTIONS[name]] = Number(value);
+    if (name in OPTIONS) options[OPTIONS[name]] = ['key', 'born_us'].includes(name) ? BigInt(value) : Number(value);
     else if (name === 'finite' || name === 'checksum') options[name] = true;
     else if (name === 'copy' || name === 'idempotent') options[name] = value !== '0';
     else if (name === 'version') options.version = value;
