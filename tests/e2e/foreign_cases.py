@@ -1,7 +1,7 @@
 """What every client in another language must do on one server's lanes, as tests that each of them inherits.
 
-A subclass gives the fixtures ``probe_command`` and ``demo_command``: how its two programs are started. What dies, how connections end
-and who is refused is in ``foreign_deaths.py``, ``foreign_connections.py`` and ``foreign_keys.py``.
+A subclass gives the fixtures ``probe_command`` and ``demo_command``: how its two programs are started. What dies, how connections
+end and who is refused is in ``foreign_deaths.py``, ``foreign_connections.py`` and ``foreign_keys.py``.
 """
 
 from __future__ import annotations
