@@ -16,7 +16,8 @@ from schemas.status import Code, Flag, Kind, RequestError, printable
 from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_PACKED, ROUTE, Ids
 
 from .answers import Answers
-from .core import Core, Ended
+from .core import Core
+from .endings import Ended
 from .intake import Frame, Intake
 from .life import Client, Request
 from .outbox import Outbox, Reply
@@ -235,7 +236,7 @@ class Front:
 
     def answer_ended(self, ended: Ended, message: str = "") -> None:
         """Answer a request that ended without a result."""
-        self.answer_error(ended.request, ended.code, message or ended.message)
+        self.answer_error(ended.request, ended.code, message or ended.message, field=ended.field)
 
     def answer_error(self, request: Request, code: Code, message: str, *, stage: str = "", field: str = "") -> None:
         """Answer *request* with an error."""

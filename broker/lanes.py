@@ -8,19 +8,24 @@ from collections.abc import Callable
 from schemas.plan import LanePlan
 
 from .admission import Backlog
+from .key_lines import KeyLines
 from .life import LIVE, Request
 from .slots import SlotTable, SlotWords
 from .window import Window
 
 
 class Lane:
-    """State of one lane. ``replicas[p]`` are the incarnations on the board that serve process p of the lane's cut."""
+    """State of one lane. ``replicas[p]`` are the incarnations on the board that serve process p of the lane's cut.
+
+    *waiting* have a slot and wait for a process, *kept* is how many have one and wait for an elder of their key.
+    """
 
     def __init__(self, plan: LanePlan, words: SlotWords, barrier: Callable[[], None], *, replicas: int = 1) -> None:
         self.plan = plan
         self.index = plan.index
         self.slots = SlotTable(words, barrier)
         self.backlog = Backlog(max_requests=plan.backlog, max_bytes=plan.backlog_bytes, quantum_rows=max(plan.max_rows, 8))
+        self.lines = KeyLines(self.backlog, replicas=replicas)
         self.window = Window(
             slots=plan.slots,
             cuts=len(plan.cut) - 1,
@@ -30,6 +35,7 @@ class Lane:
         )
         self.replicas: list[list[int]] = [[] for _ in plan.cut]
         self.waiting: deque[Request] = deque()
+        self.kept = 0
         self.unavailable = ""
 
     @property
@@ -40,7 +46,7 @@ class Lane:
     @property
     def dispatched(self) -> int:
         """How many slots are with the stages or condemned: what the window bounds."""
-        return self.slots.used_count - len(self.waiting)
+        return self.slots.used_count - len(self.waiting) - self.kept
 
     @property
     def in_flight(self) -> int:

@@ -1,6 +1,7 @@
 """The ledger: what came and how each request ended, per code. Pure counters; owner: the broker's main thread.
 
-received = well-framed requests with a readable route, counted at the socket; each final is counted when its reply is sent.
+received = well-framed requests with a readable route, counted at the socket; each ends in exactly one final, counted when its
+reply is sent: answered, refused (1xx, 2xx), failed, superseded, cancelled, or undeliverable.
 What is in flight is counted by looking (``Core.in_flight``), never computed as the difference, so that the equation can fail.
 """
 
@@ -20,6 +21,8 @@ class Ledger:
     answered: int = 0
     refused: Counter[int] = field(default_factory=Counter)
     failed: Counter[int] = field(default_factory=Counter)
+    superseded: int = 0
+    cancelled: int = 0
     undeliverable: int = 0
     malformed: int = 0
     duplicates: int = 0
@@ -31,13 +34,18 @@ class Ledger:
             self.answered += 1
         elif code < 300:
             self.refused[code] += 1
+        elif code == Code.SUPERSEDED:
+            self.superseded += 1
+        elif code == Code.CANCELLED:
+            self.cancelled += 1
         else:
             self.failed[code] += 1
 
     @property
     def finals(self) -> int:
         """How many requests have ended."""
-        return self.answered + self.refused.total() + self.failed.total() + self.undeliverable
+        by_code = self.refused.total() + self.failed.total()
+        return self.answered + by_code + self.superseded + self.cancelled + self.undeliverable
 
     def snapshot(self, in_flight: int) -> dict[str, int | bool | dict[str, int]]:
         """Return the ledger as people and scripts read it; *balanced* compares it with what is really in flight."""
@@ -46,11 +54,18 @@ class Ledger:
             "answered": self.answered,
             "refused": self.refused.total(),
             "failed": self.failed.total() + self.undeliverable,
+            "superseded": self.superseded,
+            "cancelled": self.cancelled,
             "in_flight": in_flight,
             "balanced": self.received == self.finals + in_flight,
             "undeliverable": self.undeliverable,
             "malformed": self.malformed,
             "duplicates": self.duplicates,
             "late_hops": self.late_hops,
-            "codes": {Code(code).name: count for code, count in sorted((self.refused + self.failed).items())},
+            "codes": {Code(code).name: count for code, count in sorted(self._codes().items())},
         }
+
+    def _codes(self) -> Counter[int]:
+        """Return how often each code was sent; those with a counter of their own are among them."""
+        own = Counter({int(Code.SUPERSEDED): self.superseded, int(Code.CANCELLED): self.cancelled})
+        return self.refused + self.failed + own

@@ -12,7 +12,8 @@ from schemas.hop import HOP, Hop, HopKind
 from schemas.logs import get_logger
 from schemas.status import Code
 
-from .core import Core, Ended
+from .core import Core
+from .endings import Ended
 from .front import Front
 from .life import Request
 from .outbox import Reply
@@ -37,6 +38,7 @@ class Results:
         self._recv = sink.recv
         self._core = core
         self._arenas = arenas
+        self._released = core.endings.released
         self._front = front
         self._on_ready = on_ready
         self._replies = [LaneReplies(lane, arena) for lane, arena in zip(core.lanes, arenas, strict=True)]
@@ -90,6 +92,14 @@ class Results:
                 header, frames = replies.reply(request, stamps)
                 put(request.client, Reply(header, frames, 0))
             finish(request)
+        if self._released:
+            self.answer_released()
+
+    def answer_released(self) -> None:
+        """Answer from their slots the requests whose elders have ended."""
+        while self._released:
+            one = self._released.popleft()
+            self._answer_done([(one.request, one.code, one.stage)], self._replies[one.request.lane.index])
 
     def _answer_failed(self, request: Request, replies: LaneReplies, code: int, stage: int) -> None:
         late = ("", "its budget ran out with the stages")
@@ -105,3 +115,5 @@ class Results:
             message += f"; input blake2b-64 {hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()}"
             get_logger().error("quarantined", lane=lane.plan.name, client=request.client.name, message=message)
         self._front.answer_ended(ended, message)
+        if self._released:
+            self.answer_released()

@@ -78,6 +78,7 @@ class Server:
         self._sink = sink_pull(self._context, sink_endpoint(spawn.directory, spawn.epoch))
         self._lanes = [self._lane(i) for i in range(len(plan.lanes))]
         self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight)
+        self._endings = self._core.endings
         self._dispatcher = Dispatcher(self._context, spawn.directory)
         answers = Answers(self._core, config.server, spawn.epoch)
         intake = Intake({lane.plan.name: lane for lane in self._lanes}, self._arenas, max_budget_us=config.server.max_budget_us)
@@ -164,6 +165,7 @@ class Server:
                 self._dispatch(lane, now_ns)
         for ended in self._core.expired(now_ns):
             self._results.answer(ended)
+        self._answer_aside()
         if ready & _CONTROL:
             if self._control.drain(now_ns, MESSAGES_PER_TURN):
                 more |= _CONTROL
@@ -174,8 +176,17 @@ class Server:
             more |= _KEEPER
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
+        self._answer_aside()
         self._front.outbox.end_turn()
         return more
+
+    def _answer_aside(self) -> None:
+        """Answer what ended, or may leave, because of other requests."""
+        if self._endings.early:
+            for ended in self._endings.take_early():
+                self._results.answer(ended)
+        if self._endings.released:
+            self._results.answer_released()
 
     def _wait(self, more: int) -> int:
         """Sleep until something comes or is due; return the sockets that have something. With *more* to do, only look."""
@@ -228,6 +239,7 @@ class Server:
         if now_ns >= self._drain_until_ns:
             for ended in self._core.drain_rest():
                 self._results.answer(ended)
+        self._answer_aside()
         self._front.outbox.end_turn()
         waiting = self._front.outbox.finals_waiting
         late = now_ns >= self._drain_until_ns + IDLE_TICK_NS

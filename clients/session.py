@@ -172,7 +172,7 @@ class Session:
             budget_us = _checked(options["budget_us"], "budget_us", most=most)
             lasts_us = budget_us or lasts_us
         born_us = _checked(options.get("born_us", 0), "born_us")
-        key = _checked(options.get("key", 0), "key")
+        key = _checked(options.get("key", 0), "key", least=1 if options.get("key_policy") else 0)
         return budget_us, lasts_us, born_us, key, _IDEMPOTENT if options.get("idempotent", True) else 0
 
     def _frame(self, source: Source, options: Options) -> Frame:

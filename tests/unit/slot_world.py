@@ -12,7 +12,8 @@ from builders import echo_plan, make_arena, make_board, make_request, no_barrier
 from slow_stage import ProcessDiedError, StageProcess
 
 from broker import life
-from broker.core import Core, Ended
+from broker.core import Core
+from broker.endings import Ended
 from broker.incarnations import Incarnations
 from broker.lanes import Lane
 from broker.life import Client, Request

@@ -6,7 +6,8 @@ import pytest
 from builders import FIRST, SECOND, Bench, codes, make_bench, make_request
 
 from broker import life
-from broker.core import MAX_NO_REPLICA, Ended
+from broker.core import MAX_NO_REPLICA
+from broker.endings import Ended
 from broker.life import Client, Request
 from schemas.hop import HopKind
 from schemas.status import Code
