@@ -16,7 +16,7 @@ from .endings import Ended, Endings
 from .lanes import Lane
 from .life import Request
 from .metrics import Ledger
-from .refusals import Refusal, busy
+from .refusals import Refusal, busy, too_short
 from .suspects import mark_running_call, why_not_again
 
 _NO_REPLICA = int(HopKind.NO_REPLICA)
@@ -57,6 +57,8 @@ class Core:
             return Refusal(Code.DRAINING, 1_000_000, "the server is shutting down")
         if lane.unavailable:
             return Refusal(Code.MODEL_UNAVAILABLE, 1_000_000, lane.unavailable)
+        if request.deadline_ns - request.arrived_ns < lane.window.path_ns and not lane.probes.lets(request):
+            return Refusal(Code.DEADLINE_EXCEEDED, 0, too_short(request, request.arrived_ns))
         if request.policy > _ORDERED:
             self._supersede(request)
         if len(client.in_flight) + client.orphans >= self._max_in_flight or not lane.backlog.has_room(request.payload_bytes):
@@ -92,7 +94,10 @@ class Core:
             return jobs
         slots, backlog = lane.slots, lane.backlog
         room = min(limit - len(jobs), lane.window.size - lane.dispatched, slots.free_count)
+        soonest_ns, max_age_ns = now_ns + lane.window.path_ns, lane.plan.max_age_ns
         while room > 0 and (request := backlog.pop()) is not None:
+            if (request.deadline_ns < soonest_ns or max_age_ns) and self._comes_too_late(request, now_ns):
+                continue
             request.step(life.DISPATCH)
             slots.allocate(request)
             request.dispatched_ns = now_ns
@@ -101,6 +106,22 @@ class Core:
             jobs.append(request)
             room -= 1
         return jobs
+
+    def _comes_too_late(self, request: Request, now_ns: int) -> bool:
+        """End *request*, just taken from the backlog, when it is too old or cannot be finished in time; say whether it ended."""
+        lane = request.lane
+        age_ns = now_ns - request.born_us * 1000 if request.born_us else 0
+        if 0 < lane.plan.max_age_ns < age_ns:
+            limit_us = lane.plan.max_age_ns // 1000
+            reason = f"{age_ns // 1000} us old, lane.{lane.plan.name}.max_age_us is {limit_us}"
+            self.endings.drop(request, reason, "born_us")
+        elif request.deadline_ns <= now_ns:
+            self.endings.drop(request, "its budget ran out in the backlog")
+        elif request.deadline_ns - now_ns < lane.window.path_ns and not lane.probes.lets(request):
+            self.endings.drop(request, too_short(request, now_ns))
+        else:
+            return False
+        return True
 
     def _waiting_jobs(self, lane: Lane, now_ns: int) -> list[Request]:
         jobs: list[Request] = []

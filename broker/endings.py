@@ -73,6 +73,14 @@ class Endings:
         if request.line is not None:
             request.line.freed(request.lane.backlog)
 
+    def drop(self, request: Request, message: str, field: str = "") -> None:
+        """End with DEADLINE_EXCEEDED a request that was just taken out of the backlog; it is answered in this turn."""
+        request.step(life.EXPIRE)
+        if request.line is not None:
+            request.line.left_backlog(request, request.lane.backlog)
+        self._forget(request)
+        self.early.append(Ended(request, Code.DEADLINE_EXCEEDED, message, field))
+
     def end(self, request: Request, event: int, code: Code, message: str = "", field: str = "") -> Ended:
         """Take *request* out of wherever it is; a slot that stages may touch stays taken."""
         lane, before = request.lane, request.state

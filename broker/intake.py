@@ -24,6 +24,8 @@ Frame: TypeAlias = bytes | memoryview
 
 # Bindings kept, one for each layout that clients use, as many as a LayoutCache keeps; more are made anew, nothing is lost.
 MAX_BINDINGS = 1024
+# The clock is read once a turn, and what came in it is younger by as much as the turn takes.
+CLOCK_SLACK_NS = 1_000_000_000
 # Plain integers: an enum's operators cost 1 us each.
 _UNSUPPORTED = int(Flag.STREAM | Flag.REPLY_IN_LEASE)
 _IDEMPOTENT = int(Flag.IDEMPOTENT)
@@ -85,11 +87,11 @@ class Intake:
         budget_us, flags = route[1], route[6]
         if flags & _UNSUPPORTED or budget_us > self._max_budget_us:
             raise self._not_served(flags, budget_us)
-        if binding.policy:
-            _check_key(route, binding.layout)
+        plan = binding.lane.plan
+        if binding.policy or plan.max_age_ns:
+            _check_marks(route, binding, now_ns)
         if binding.needs_look or frames:
             _look_at(binding, header, frames)
-        plan = binding.lane.plan
         return Request(
             0,
             client,
@@ -182,9 +184,15 @@ def _check_supported(layout: Layout, plan: LanePlan) -> None:
 # --- the checks of one message -------------------------------------------------------------------------------------------
 
 
-def _check_key(route: Sequence[int], layout: Layout) -> None:
-    if not route[3]:
-        raise RequestError(Code.BAD_PARAM, field="key", expected=f"not 0 with {layout.key_policy.name}", got=0)
+def _check_marks(route: Sequence[int], binding: Binding, now_ns: int) -> None:
+    """Check born_us and key where the lane's age limit or the request's policy uses them."""
+    born_us, key = route[2], route[3]
+    if binding.policy and not key:
+        raise RequestError(Code.BAD_PARAM, field="key", expected=f"not 0 with {binding.layout.key_policy.name}", got=0)
+    # From another clock, most of all the wall clock, it would never be old.
+    if binding.lane.plan.max_age_ns and born_us * 1000 > now_ns + CLOCK_SLACK_NS:
+        expected = f"0, or a time of this host's monotonic clock, now {now_ns // 1000}"
+        raise RequestError(Code.BAD_PARAM, field="born_us", expected=expected, got=born_us)
 
 
 def _look_at(binding: Binding, header: bytes, frames: Sequence[Frame]) -> None:

@@ -10,6 +10,7 @@ from schemas.plan import LanePlan
 from .admission import Backlog
 from .key_lines import KeyLines
 from .life import LIVE, Request
+from .probes import Probes
 from .slots import SlotTable, SlotWords
 from .window import Window
 
@@ -33,6 +34,7 @@ class Lane:
             max_batch_size=plan.max_batch_size,
             inside_ns=plan.inside_ns,
         )
+        self.probes = Probes()
         self.replicas: list[list[int]] = [[] for _ in plan.cut]
         self.waiting: deque[Request] = deque()
         self.kept = 0

@@ -19,10 +19,10 @@ class Refusal:
     message: str = ""
 
 
-def too_short(request: Request, left_ns: int) -> str:
-    """Return what a client is told whose request has *left_ns* and cannot be finished in it."""
-    lane = request.lane
-    return f"{left_ns // 1000} us are left, and lane {lane.plan.name} takes {lane.window.path_ns // 1000} us at least"
+def too_short(request: Request, now_ns: int) -> str:
+    """Return what a client is told whose request cannot be finished in the time that it has left."""
+    left_us, lane = (request.deadline_ns - now_ns) // 1000, request.lane
+    return f"{left_us} us are left, and lane {lane.plan.name} takes {lane.window.path_ns / 1000:.0f} us at least"
 
 
 def busy(lane: Lane, client: Client, payload_bytes: int, salt: int) -> Refusal:

@@ -97,6 +97,7 @@ class LanePlan:
     backlog: int
     backlog_bytes: int
     default_budget_us: int
+    max_age_ns: int
     inside_ns: int
     idempotent: bool
     hang_limit_ns: int
