@@ -96,7 +96,7 @@ class Results:
             self.answer_released()
 
     def answer_released(self) -> None:
-        """Answer from their slots the requests whose elders have ended."""
+        """Answer from their slots the requests whose elders have ended; those have their answers by now."""
         while self._released:
             one = self._released.popleft()
             self._answer_done([(one.request, one.code, one.stage)], self._replies[one.request.lane.index])
@@ -115,5 +115,3 @@ class Results:
             message += f"; input blake2b-64 {hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()}"
             get_logger().error("quarantined", lane=lane.plan.name, client=request.client.name, message=message)
         self._front.answer_ended(ended, message)
-        if self._released:
-            self.answer_released()
