@@ -10,7 +10,7 @@ import zmq
 from schemas.arena import LaneArena
 from schemas.hop import HOP, Hop, HopKind
 from schemas.logs import get_logger
-from schemas.status import Code
+from schemas.status import Code, KeyPolicy
 
 from .core import Core
 from .endings import Ended
@@ -21,6 +21,7 @@ from .replies import LaneReplies
 
 DRAIN_STEP = 256
 _READY = int(HopKind.READY)
+_ORDERED = int(KeyPolicy.ORDERED)
 
 
 class Results:
@@ -87,6 +88,9 @@ class Results:
             for step, run_ns, batch in replies.runs(good[0].slot):
                 good[0].lane.window.observe(step, run_ns, batch)
             for request, (header, frames) in zip(good, replies.results(good), strict=True):
+                if frames and request.policy == _ORDERED:
+                    # One with frames is sent at once: not before what is held back for the end of the turn.
+                    self._front.outbox.end_turn()
                 put(request.client, Reply(header, frames, 0))
         for request, code, stage in done:
             if code:

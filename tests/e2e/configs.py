@@ -63,14 +63,14 @@ def timed(*, run_us: int, more: str = "", server: str = "") -> str:
 [server]
 {server}
 [lane.timed]
-max_encoded_bytes = 4096
+max_encoded_bytes = 16_384
 default_budget_us = 50_000_000
 idempotent = true
 {more}
 [lane.timed.decode]
 use = "stages_for_tests:timed"
 run_us = {run_us}
-outputs = [{{ name = "echo", dtype = "UINT8", shape = [-1], max_shape = [4096] }}]
+outputs = [{{ name = "echo", dtype = "UINT8", shape = [-1], max_shape = [16_384] }}]
 """
 
 

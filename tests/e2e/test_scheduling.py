@@ -58,7 +58,7 @@ def test_of_a_latest_key_what_is_served_is_fresh(make_server: StartServer) -> No
 
 
 def test_ordered_results_of_a_key_arrive_in_order_from_two_replicas(make_server: StartServer) -> None:
-    """They finish in any order, and leave in order of arrival; what has no policy overtakes."""
+    """They finish in any order, and leave in order of arrival, small ones packed and large ones not; others overtake."""
     more = "slots = 16\nbacklog = 1000\ninside_us = 20_000\nreplicas = { decode = 2 }"
     server = make_server(configs.timed(run_us=500, more=more)).start()
     arrived: dict[int, list[int]] = {0: [], 1: [], 2: []}
@@ -66,15 +66,18 @@ def test_ordered_results_of_a_key_arrive_in_order_from_two_replicas(make_server:
     def note(answer: Answer, expected: tuple[int, int]) -> bool:
         key, number = expected
         arrived[key].append(number)
-        return answer["echo"] == number.to_bytes(8, "little")
+        return answer["echo"] == number.to_bytes(size_of(number), "little")
 
-    ordered = payload_template(RequestOptions(key_policy=KeyPolicy.ORDERED))
-    free = payload_template(RequestOptions())
-    with RawClient(server.endpoint, is_right=note) as client:
+    def size_of(number: int) -> int:
+        return 8 if number % 5 else 8_000
+
+    with RawClient(server.endpoint, is_right=note, packed_replies=True) as client:
         for number in range(900):
-            key = number % 3
-            inline = [number.to_bytes(8, "little")]
-            client.socket.send(client.header(ordered if key else free, inline, (key, number), key=key))
+            key, payload = number % 3, number.to_bytes(size_of(number), "little")
+            policy = KeyPolicy.ORDERED if key else KeyPolicy.ONE_BY_ONE
+            template = payload_template(len(payload), RequestOptions(key_policy=policy))
+            header = client.header(template, () if template.frames else [payload], (key, number), key=key)
+            client.socket.send_multipart([header, payload] if template.frames else [header])
         client.finish()
         client.assert_all_right(900)
     for key in (1, 2):
@@ -84,9 +87,9 @@ def test_ordered_results_of_a_key_arrive_in_order_from_two_replicas(make_server:
     print(f"out of order without a policy: {sum(a > b for a, b in pairwise(arrived[0]))} of {len(arrived[0])}")
 
 
-def payload_template(options: RequestOptions) -> RequestTemplate:
-    """Return the template of requests of 8 bytes to the lane ``timed``."""
-    return RequestTemplate("timed", [TensorForm("payload", DType.UINT8, (8,), 8, True)], options)
+def payload_template(size: int, options: RequestOptions) -> RequestTemplate:
+    """Return the template of requests of *size* bytes to the lane ``timed``."""
+    return RequestTemplate("timed", [TensorForm("payload", DType.UINT8, (size,), size, size <= 4096)], options)
 
 
 def test_a_budget_that_cannot_be_met_is_refused_early_until_the_lane_is_faster(make_server: StartServer) -> None:

@@ -197,10 +197,8 @@ class World:
     def _check_turns(self, jobs: list[Request]) -> None:
         """Fail when a client that waits is passed by for longer than two quanta and a request: all are of one level here."""
         for job in jobs:
-            assert (
-                job.born_us == 0 or self.now_ns - job.born_us * 1000 <= self.lane.plan.max_age_ns or not self.lane.plan.max_age_ns
-            )
-            backlog = self.lane.backlog
+            backlog, max_age_ns = self.lane.backlog, self.lane.plan.max_age_ns
+            assert not (max_age_ns and job.born_us and self.now_ns - job.born_us * 1000 > max_age_ns), "too old"
             waiting = {r.client.fair for r in backlog.waiting() if not backlog.is_parked(r)} - {job.client.fair}
             self.passed_by = Counter({client: self.passed_by[client] + job.rows for client in waiting})
         assert max(self.passed_by.values(), default=0) <= 2 * 8 + 8
@@ -349,5 +347,5 @@ def is_same_key(one: Request, other: Request) -> bool:
 
 
 def is_in_line(request: Request) -> bool:
-    """Return whether *request* still is in its key's line: an Ordered one until it is answered, a Latest one while it has a slot."""
+    """Return whether *request* still is in its key's line: Ordered until it is answered, Latest while it has a slot."""
     return request.line is not None and (request.policy != KeyPolicy.ORDERED or request.state in life.LIVE)
