@@ -62,6 +62,7 @@ class Front:
         self._ledger = core.ledger
         self._answers = answers
         answers.outboxes.append(outbox)
+        answers.rosters.append(roster)
         self._intake = intake
         self.roster = roster
         # The same bound for a whole message as for one frame.
@@ -167,6 +168,7 @@ class Front:
             self._refuse_unread(client, header, error)
             return
         self._ledger.received += 1
+        client.received += 1
         try:
             request = self._read_request(client, layout, route, header, frames, now_ns)
         except RequestError as error:
@@ -234,6 +236,7 @@ class Front:
         route = route_if_readable(header) if len(header) <= MAX_HEADER_BYTES else None
         if route is not None and route.kind == _INFER and self._intake is not None:
             self._ledger.received += 1
+            client.received += 1
             self._refuse(client, route.request_id, (route.request_id, route.born_us, route.key), error)
             return
         self._ledger.malformed += 1

@@ -74,6 +74,7 @@ TABLE = tuple(
 
 # States in which the request has a slot, and those in which its client still waits for an answer.
 WITH_SLOT = frozenset({WAITING, HELD, KEPT, ORPHAN, CONDEMNED, CONDEMNED_ORPHAN})
+WITH_STAGES = frozenset({HELD, ORPHAN, CONDEMNED, CONDEMNED_ORPHAN})
 LIVE = frozenset({QUEUED, WAITING, HELD, KEPT, CONDEMNED})
 
 
@@ -81,8 +82,8 @@ LIVE = frozenset({QUEUED, WAITING, HELD, KEPT, CONDEMNED})
 class Client:
     """One connection: its requests in flight by the client's own ids, and its orphans (answered, still in a slot).
 
-    *fair* is whose turn its requests take: the connection's own, or its key's, shared by all connections of that key. *barred* is
-    why nothing more is taken from it, "" as long as it is welcome.
+    *received* and *finals*, by code, are its part of the ledger. *fair* is whose turn its requests take: the connection's own, or
+    its key's, shared by all connections of that key. *barred* is why nothing more is taken from it, "" as long as it is welcome.
     """
 
     identity: bytes
@@ -91,6 +92,8 @@ class Client:
     packed_replies: bool = False
     delimiter: bool = False
     gone: bool = False
+    received: int = 0
+    finals: dict[int, int] = field(default_factory=dict)
     name: str = ""
     fair: bytes = b""
     barred: str = ""

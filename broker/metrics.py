@@ -8,9 +8,13 @@ What is in flight is counted by looking (``Core.in_flight``), never computed as 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from schemas.status import Code
+
+Snapshot: TypeAlias = dict[str, int | bool | dict[str, int]]
 
 
 @dataclass(slots=True)
@@ -28,18 +32,18 @@ class Ledger:
     duplicates: int = 0
     late_hops: int = 0
 
-    def ended(self, code: int) -> None:
-        """Count one final by its code; 0 is a result."""
+    def ended(self, code: int, count: int = 1) -> None:
+        """Count finals by their code; 0 is a result."""
         if code == 0:
-            self.answered += 1
+            self.answered += count
         elif code < 300:
-            self.refused[code] += 1
+            self.refused[code] += count
         elif code == Code.SUPERSEDED:
-            self.superseded += 1
+            self.superseded += count
         elif code == Code.CANCELLED:
-            self.cancelled += 1
+            self.cancelled += count
         else:
-            self.failed[code] += 1
+            self.failed[code] += count
 
     @property
     def finals(self) -> int:
@@ -47,7 +51,7 @@ class Ledger:
         by_code = self.refused.total() + self.failed.total()
         return self.answered + by_code + self.superseded + self.cancelled + self.undeliverable
 
-    def snapshot(self, in_flight: int) -> dict[str, int | bool | dict[str, int]]:
+    def snapshot(self, in_flight: int) -> Snapshot:
         """Return the ledger as people and scripts read it; *balanced* compares it with what is really in flight."""
         return {
             "received": self.received,
@@ -69,3 +73,16 @@ class Ledger:
         """Return how often each code was sent; those with a counter of their own are among them."""
         own = Counter({int(Code.SUPERSEDED): self.superseded, int(Code.CANCELLED): self.cancelled})
         return self.refused + self.failed + own
+
+
+# What of a ledger is told of each client.
+_OF_A_CLIENT = ("received", "answered", "refused", "failed", "superseded", "cancelled", "in_flight", "balanced")
+
+
+def of_client(received: int, finals: Mapping[int, int], in_flight: int) -> dict[str, int | bool]:
+    """Return one client's part of the ledger, from what came from it and its finals by code."""
+    ledger = Ledger(received=received)
+    for code, count in finals.items():
+        ledger.ended(code, count)
+    whole = ledger.snapshot(in_flight)
+    return {name: value for name in _OF_A_CLIENT if isinstance(value := whole[name], int)}

@@ -15,10 +15,10 @@ from schemas.config import Config, load_config
 from schemas.logs import configure, get_logger
 from schemas.plan import Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, sink_endpoint
-from schemas.status import ConfigError, Flag
-from schemas.verify import find_route
+from schemas.status import ConfigError
 from schemas.words import HEAD_BEAT_NS, HEAD_EPOCH
 
+from .alarms import Alarms
 from .answers import Answers
 from .channel import Channel
 from .core import Core
@@ -32,7 +32,7 @@ from .lanes import Lane
 from .life import Client
 from .limits import limit_memory, raise_descriptor_limit
 from .metrics import Ledger
-from .outbox import Outbox
+from .outbox import Outbox, mark_packed
 from .results import Results
 from .roster import Roster
 from .sockets import front_router, seed_routing_ids, sink_pull
@@ -49,17 +49,6 @@ _POLLIN = int(zmq.POLLIN)  # an enum's operator costs more than the call before 
 # Bits of the sockets that have something to read.
 _SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER = 1, 2, 4, 8, 16
 _ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER
-_FLAGS_AT = 40  # of Route.flags in the Route
-_PACKED = int(Flag.PACKED)
-
-
-def mark_packed(header: bytes) -> bytes:
-    """Return *header*, one of ours, marked as part of a Packed message."""
-    at = find_route(header)
-    assert at is not None
-    patched = bytearray(header)
-    patched[at + _FLAGS_AT] |= _PACKED
-    return bytes(patched)
 
 
 class Server:
@@ -97,6 +86,7 @@ class Server:
             results=self._results,
             endpoint=self._front_socket.get_string(zmq.LAST_ENDPOINT),
         )
+        self._alarms = Alarms(self._lanes, answers.ledger)
         self._watch_sockets()
         self._next_tick_ns = 0
         self._drain_until_ns = 0
@@ -226,6 +216,8 @@ class Server:
             for ended in self._core.refuse_stuck():
                 self._results.answer(ended)
         self._crew.report_hanging(now_ns)
+        for event, fields in self._alarms.look(now_ns):
+            get_logger().error(event, **fields)
         if self._keeper is not None and self._keeper.look(now_ns):
             self._front.roster.review()
         self._front.outbox.retry(now_ns)

@@ -177,6 +177,15 @@ def test_an_orphan_that_no_process_serves_is_over() -> None:
     assert (bench.lane.slots.free_count, list(bench.lane.waiting)) == (4, [])
 
 
+def test_batches_are_summed_over_all_columns_and_their_restarts() -> None:
+    """Who is dead has counted too, and a restart in the same column counts on."""
+    bench = make_bench()
+    bench.arena.batches[1, :6] = [2, 1, 0, 0, 0, 9]
+    bench.arena.batches[7, :6] = [1, 0, 0, 0, 1, 7]
+
+    assert bench.lane.batches() == ({"full": 3, "no_delay": 1, "delay": 0, "deadline": 0, "alone": 1}, 16 / 5)
+
+
 def finish(bench: Bench, request: Request) -> None:
     """Answer a request as the shell does."""
     assert bench.come_back(request) is request
