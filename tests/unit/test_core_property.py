@@ -132,7 +132,7 @@ class Slots(RuleBasedStateMachine):
         """All but one process do what there is to do, so that requests overtake each other."""
         self.go_on(moves)
         world = self.world
-        resting = one_of(list(world.processes), which)
+        resting = one_of([*world.processes, 0], which)
         for pick in range(4):
             world.dispatch(pick)
             self._deliver_all()
