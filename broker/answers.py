@@ -157,7 +157,7 @@ class Answers:
 
 
 def _lane_stats(lane: Lane) -> dict[str, int | float | str | bool]:
-    used = lane.slots.used_count
+    used, effects = lane.slots.used_count, lane.plan.batch_effects
     causes, mean_rows = lane.batches()
     return {
         "ready": lane.is_ready,
@@ -174,5 +174,6 @@ def _lane_stats(lane: Lane) -> dict[str, int | float | str | bool]:
         "window": lane.window.size,
         **{f"batches.{cause}": count for cause, count in causes.items()},
         "batch_rows": round(mean_rows, 3),
+        "batch_dependent": "unknown" if effects is None else ", ".join(name for name, _ in effects),
         "replicas": "/".join(str(len(serving)) for serving in lane.replicas),
     }
