@@ -97,6 +97,14 @@ def wait_for_leave(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, 
     return {"body": (payload.size,)}
 
 
+def timed(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int, ...]]:
+    """Echo the payload after ``run_us`` of its table: a stage whose speed does not depend on the machine."""
+    payload = inputs["payload"].reshape(-1)
+    time.sleep(params["run_us"] / 1e6)
+    outputs["echo"][: payload.size] = payload
+    return {"echo": (payload.size,)}
+
+
 def copy(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int, ...]]:
     """Answer with what the stage before left in the slot."""
     body = inputs["body"]
