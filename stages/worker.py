@@ -21,6 +21,7 @@ from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
 from schemas.words import TURNS, column_of
 
 from .faults import fault_hook
+from .faulty_marks import FaultyMarks
 from .links import make_link
 from .memory_limit import limit_memory
 from .routes import Peer, Routes
@@ -87,7 +88,11 @@ class Worker:
             for i, step in enumerate(plan.steps)
         ]
         column = column_of(self._spawn.incarnation)
-        marks = CallMarks(self._column, arena.run_pairs[column], plan.index, time.monotonic_ns)
+        pairs = arena.run_pairs[column]
+        if self._fault is None:
+            marks = CallMarks(self._column, pairs, plan.index, time.monotonic_ns)
+        else:
+            marks = FaultyMarks(self._column, pairs, plan.index, faults=self._fault, source=links[0])
         runner = LaneRunner(plan, part, steps, links, arena, marks)
         self._warm_up(plan, steps, runner)
         hands = SlotHands(arena, self._column, incarnation=self._spawn.incarnation, fault=self._fault)
