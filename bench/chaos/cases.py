@@ -153,7 +153,7 @@ def _photo(file: bytes, expected: Expected, model: str = "qc", name: str = "imag
 
 
 def guessed_pool(model: str, metadata: MetadataReply, seed: int) -> list[Case]:
-    """Return requests that lane *model* may take, by its metadata: random numbers, or part photos. Their answers are not known."""
+    """Return requests that lane *model* may take, by its metadata: random numbers, or part photos; nobody knows their answers."""
     numbers = np.random.default_rng(seed)
     specs = metadata.inputs or (TensorSpec("payload", DType.UINT8, (64,)),)
     files = sorted(parts_path().glob("*.png"))[:POOL]

@@ -1,4 +1,4 @@
-"""The processes beside the server, as the chaos process deals with them: started with a task, told by lines, asked for reports."""
+"""The processes beside the server, as the chaos process deals with them: given a task, told by lines, asked for reports."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Judge:
         self._marks.append(at_ns)
 
     def end_epoch(self) -> None:
-        """Wait no longer for what is pending: those that could answer are dead. An answer that comes all the same must be right."""
+        """Wait no longer for what is pending: who could answer is dead. An answer that comes all the same must be right."""
         self.given_up |= self.pending
         self.pending = {}
 

@@ -1,7 +1,7 @@
 """The load beside the checker: a process of its own with the ordinary asyncio client, many calls under way at once.
 
-``python -m bench.chaos.load FILE`` reads its task from FILE (JSON, ``checker.Task``), works until a line comes on stdin, and prints
-its report as one line. It shows what a caller sees: exceptions by name, and how late a call ended that had a budget.
+``python -m bench.chaos.load FILE`` reads its task from FILE (JSON, ``checker.Task``), works until a line comes on stdin, and says
+in one line what came of it: exceptions by name as a caller sees them, and how late a call ended that had a budget.
 """
 
 from __future__ import annotations

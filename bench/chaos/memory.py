@@ -9,7 +9,7 @@ from bench.chaos.place import ChaosServer, memory_of
 from schemas.arena import Board, LaneArena
 from schemas.plan import load_plan
 from schemas.status import ConfigError
-from schemas.words import RUN_STARTED_NS, column_of
+from schemas.words import INCARNATION, RUN_STARTED_NS, VISIBLE, column_of
 
 
 class ServerMemory:
@@ -27,6 +27,11 @@ class ServerMemory:
     def in_hand(self, incarnation: int) -> int:
         """Return how many slots a process holds. After its death, and until its column is used again, what it held then."""
         return sum(int(arena.held[column_of(incarnation)].sum()) for arena in self._arenas)
+
+    def is_ready(self, incarnation: int) -> bool:
+        """Return whether a process is on the board, so that others send to it."""
+        words = self._board.columns[column_of(incarnation)]
+        return bool(words[VISIBLE]) and int(words[INCARNATION]) == incarnation
 
     def in_call(self, incarnation: int) -> bool:
         """Return whether it is (at its death: was) inside a call into stage code."""

@@ -32,14 +32,21 @@ class ChaosServer:
         config: text of a config file, or the path of one.
         faults: the value of SLOTLINE_FAULT, "" for none.
         prepare: done in the new process before it becomes the server, for example to set its limits.
+        endpoint: where it serves, "" = an ipc path in *place*.
     """
 
     def __init__(
-        self, place: Path, config: str | Path, *, faults: str = "", prepare: Callable[[], None] | None = None
+        self,
+        place: Path,
+        config: str | Path,
+        *,
+        faults: str = "",
+        prepare: Callable[[], None] | None = None,
+        endpoint: str = "",
     ) -> None:
         self.place = place
-        self.endpoint = f"ipc://{place}/s"
-        self.control = f"ipc://{place}/s.control"
+        self.endpoint = endpoint or f"ipc://{place}/s"
+        self.control = ""
         self._prepare = prepare
         self._environment = {**os.environ, "XDG_RUNTIME_DIR": str(place), MARK: str(place)}
         if faults:
@@ -71,6 +78,8 @@ class ChaosServer:
         wait_until(lambda: self.is_ready or self.poll() is not None, "the server's ready line", START_S)
         if not self.is_ready:
             raise ConfigError(f"the server did not start: {self.last_line()}")
+        ready = (self.place / "stdout").read_text().split()
+        self.endpoint, self.control = ready[1], ready[2].removeprefix("control=")
         return self
 
     @property
