@@ -93,6 +93,7 @@ class Rig:
         self.load: Helper | None = None
         self._ready_since: dict[int, float] = {}
         self._made = 0
+        self._most_up = 0
         self._until = 0.0
         self._began = 0.0
 
@@ -243,13 +244,19 @@ class Rig:
         return self.random.choice(sorted(grown)) if grown else None
 
     def wait_victim(self) -> tuple[str, int, int] | None:
-        """Wait for a victim; None when the run's time is over first."""
+        """Wait until every stage process is up and one of them is a victim; None when the run's time is over first."""
         while self.goes_on:
-            found = self.victim()
+            found = self.victim() if self._all_up() else None
             if found is not None:
                 return found
             time.sleep(0.02)
         return None
+
+    def _all_up(self) -> bool:
+        """True when as many stage processes are ready as there ever were at once."""
+        up = sum(self.memory.is_ready(incarnation) for _, incarnation in self.server.stages().values())
+        self._most_up = max(self._most_up, up)
+        return up == self._most_up
 
     def strike(self, name: str, pid: int, incarnation: int, number: int = signal.SIGKILL) -> Struck | None:
         """Send a signal to a process when it has work in hand, wait for its death, note it; None when it was gone before."""
@@ -270,6 +277,8 @@ class Rig:
             return None
         finally:
             os.close(pidfd)
+        # Until it is reaped its number is still somebody's.
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"the reap of {name}", DEATH_S)
         death_ms = round((time.monotonic_ns() - at_ns) / 1e6, 1)
         struck = Struck(name, self.memory.in_hand(incarnation), self.memory.in_call(incarnation), death_ms)
         self.struck.append(struck)

@@ -17,6 +17,8 @@ from stages.faults import input_digest
 
 # One in so many requests is the one that kills, or raises.
 POISON_EVERY = 200
+# How often two processes are down at the same time.
+BOTH = 0.15
 # What was sent within this of a lost hop may wait for it; the deadline then says so.
 SHORT_BUDGET_US = 500_000
 START_S = 60.0
@@ -32,10 +34,13 @@ class Scenario:
 
 
 def kill(rig: Rig) -> None:
-    """Kill random stage processes with -9, each when it has work in hand."""
+    """Kill random stage processes with -9, each when it has work in hand; now and then a second one before the first is back."""
     rig.start()
     while (victim := rig.wait_victim()) is not None:
         rig.strike(*victim)
+        other = rig.victim() if rig.random.random() < BOTH else None
+        if other is not None:
+            rig.strike(*other)
         rig.pause(rig.random.uniform(0.2, 0.8))
     rig.finish()
 
@@ -79,7 +84,7 @@ def _successor(rig: Rig, name: str, pid: int) -> int:
 
 def hang(rig: Rig) -> None:
     """Each stage process hangs inside a call, again and again: it must be killed and its work run again."""
-    rig.start(faults="in_call:hang:2500ms")
+    rig.start(faults="in_call:hang:600")
     rig.pause(rig.setting.seconds)
     _note_deaths(rig)
     rig.finish()
@@ -96,7 +101,7 @@ def slow(rig: Rig) -> None:
 def drop_hop(rig: Rig) -> None:
     """Hops are lost between live processes: the deadline answers. A slot comes back when a process that may hold it is gone,
     so each process is killed now and then."""
-    rig.start(faults="hop:drop:1500ms", budget_us=SHORT_BUDGET_US)
+    rig.start(faults="hop:drop:400", budget_us=SHORT_BUDGET_US)
     while (victim := rig.wait_victim()) is not None:
         rig.strike(*victim)
         rig.pause(0.5)
