@@ -14,7 +14,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.chaos", description="Break a server on purpose, and count what came of it."
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
     add_arguments(parser)
     try:
         return run(parser.parse_args())

@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", metavar="CONFIG", nargs="?", default=lanes.BUILT_IN, help="a TOML file, `demo`, or the built-in lane `chaos`"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
     parser.add_argument("--scenario", default=ALL, choices=(*SCENARIOS, ALL), metavar="NAME", help="see below (default: all)")
     parser.add_argument("--seconds", type=_positive, default=10.0, help="length of each scenario (default: %(default)s)")
     parser.add_argument("--rate", type=_positive, default=0.0, help="requests a second (default: as many as keep 64 under way)")
