@@ -66,8 +66,8 @@ def timed() -> str:
 
 
 def too_large() -> str:
-    """Return a lane whose slots take 64 TiB, more than any machine has."""
-    return to_toml({"lane": {BUILT_IN: {"slots": 65_536, "max_encoded_bytes": 1 << 30}}})
+    """Return a lane whose slots take 4 TiB, more than any machine has."""
+    return to_toml({"lane": {BUILT_IN: {"slots": 65_536, "max_encoded_bytes": 1 << 26}}})
 
 
 def _demo_lanes() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from bench.chaos.checker import Task
 from bench.chaos.helpers import Helper
 from bench.chaos.memory import ServerMemory
-from bench.chaos.place import ChaosServer, wait_nothing_left, wait_until
+from bench.chaos.place import START_S, ChaosServer, wait_nothing_left, wait_until
 from bench.chaos.supply import Supply
 from bench.chaos.wire_peer import statistics
 from schemas.params import Params
@@ -28,7 +28,7 @@ from schemas.status import ConfigError
 # is another scenario's affair.
 GROWN_UP_S = 1.2
 # How long a kill waits for a victim with work in hand.
-AIM_S = 1.0
+AIM_S = 3.0
 DEATH_S = 15.0
 Say = Callable[[str], None]
 
@@ -92,6 +92,7 @@ class Rig:
         self.checkers: list[Helper] = []
         self.load: Helper | None = None
         self._ready_since: dict[int, float] = {}
+        self.epochs: list[int | float | str | bool] = []
         self._made = 0
         self._most_up = 0
         self._until = 0.0
@@ -103,12 +104,32 @@ class Rig:
         """Start the server; *options* are ChaosServer's."""
         config = options.pop("config", self.setting.config)
         self.server = ChaosServer(self.place, config, **options).start()
-        self.map_memory()
+        self._enter_epoch()
         return self.server
 
-    def map_memory(self) -> None:
-        """Map the shared memory of the server's present epoch."""
+    def _enter_epoch(self) -> None:
+        """Note the server's present life, and map its memory."""
+        self.epochs.append(self.stats()["epoch"])
         self.memory = ServerMemory(self.server)
+        self._most_up = 0
+
+    def wait_next_epoch(self) -> None:
+        """Wait until the next life of the broker serves; what was in flight ended with the last one."""
+        wait_until(self._has_begun, "the next epoch", START_S)
+        self._enter_epoch()
+        self.order("end_epoch")
+
+    def _has_begun(self) -> bool:
+        with contextlib.suppress(ConfigError):
+            stats = self.stats()
+            return stats["state"] == "serving" and stats["epoch"] not in self.epochs
+        return False
+
+    def follow_epoch(self) -> None:
+        """Wait until the server serves, whether it is the same life or not."""
+        wait_until(lambda: self.stats()["state"] == "serving", "a server that serves", START_S)
+        if self.stats()["epoch"] not in self.epochs:
+            self.wait_next_epoch()
 
     def start(self, *, supply: Supply | None = None, budget_us: int = 30_000_000, **options: Any) -> None:
         """Start server, checker and load, and the clock of the run."""

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from bench.chaos import hostile, limits, long_runs, peers
-from bench.chaos.place import wait_until
+from bench.chaos.place import START_S, wait_until
 from bench.chaos.rig import DEATH_S, Rig
 from bench.chaos.supply import make_cases
-from schemas.status import ConfigError
 from stages.faults import input_digest
 
 # One in so many requests is the one that kills, or raises.
@@ -21,7 +20,6 @@ POISON_EVERY = 200
 BOTH = 0.15
 # What was sent within this of a lost hop may wait for it; the deadline then says so.
 SHORT_BUDGET_US = 500_000
-START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,6 @@ def _note_deaths(rig: Rig) -> None:
 def broker_kill(rig: Rig) -> None:
     """Kill the broker: a new epoch begins; what was in flight ends with the old one, everything later is answered."""
     rig.start()
-    epochs: set[int | float | str | bool] = {rig.stats()["epoch"]}
     kills = 0
     while rig.goes_on:
         rig.pause(rig.random.uniform(1.2, 2.0))
@@ -169,26 +166,10 @@ def broker_kill(rig: Rig) -> None:
         pending = sum(answer["pending"] for answer in rig.order(f"mark {at_ns}"))
         kills += 1
         rig.say(f"broker died with {pending} requests of the checker in flight")
-        _wait_next_epoch(rig, epochs)
-        rig.order("end_epoch")
+        rig.wait_next_epoch()
         rig.facts["in_hand_at_broker_kill"] = rig.facts.get("in_hand_at_broker_kill", 0) + pending
-    rig.facts |= {"broker_kills": kills, "epochs": len(epochs)}
+    rig.facts |= {"broker_kills": kills, "epochs": len(rig.epochs)}
     rig.finish()
-
-
-def _wait_next_epoch(rig: Rig, epochs: set[int | float | str | bool]) -> None:
-    """Wait until the next life of the broker serves."""
-
-    def has_begun() -> bool:
-        try:
-            stats = rig.stats()
-        except ConfigError:
-            return False
-        return stats["state"] == "serving" and stats["epoch"] not in epochs
-
-    wait_until(has_begun, "the next epoch", START_S)
-    epochs.add(rig.stats()["epoch"])
-    rig.map_memory()
 
 
 def sigterm(rig: Rig) -> None:
