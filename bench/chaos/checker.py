@@ -148,6 +148,10 @@ class Checker:
         if self._log is not None:
             self._log.close()
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._peer.close()
+
     def _times(self) -> dict[str, Any]:
         judge = self.judge
         return {
