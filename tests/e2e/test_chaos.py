@@ -31,7 +31,7 @@ def chaos(*arguments: str) -> dict[str, Any]:
     return report
 
 
-def short(scenario: str, *more: str, seconds: float = 5) -> dict[str, Any]:
+def short(scenario: str, *more: str, seconds: float = 4) -> dict[str, Any]:
     """Run one scenario on the built-in lane."""
     return chaos("--scenario", scenario, "--seconds", str(seconds), *more)
 
@@ -39,7 +39,7 @@ def short(scenario: str, *more: str, seconds: float = 5) -> dict[str, Any]:
 @pytest.mark.parametrize("cut", ["fused", "stages"])
 def test_t1_t2_stages_are_killed_with_work_in_hand(cut: str) -> None:
     """They are replaced, and every request has its one right answer."""
-    report = short("kill", "--cut", cut, "--assert", "kills>=1", seconds=10)
+    report = short("kill", "--cut", cut, "--assert", "kills>=1", seconds=8)
 
     assert set(report["errors"]) <= FOREIGN
     assert 2 * report["kills_in_hand"] >= report["kills"]
@@ -47,7 +47,7 @@ def test_t1_t2_stages_are_killed_with_work_in_hand(cut: str) -> None:
 
 def test_t1_the_demos_stages_are_killed() -> None:
     """Every answer is that of a direct run of the models, bit for bit."""
-    report = chaos("demo", "--scenario", "kill", "--seconds", "8")
+    report = chaos("demo", "--scenario", "kill", "--seconds", "6")
 
     assert set(report["errors"]) <= FOREIGN
 
