@@ -14,6 +14,7 @@ LOOK_NS = 1_000_000_000
 # A single look could be a mistake in the looking; two in a row are one in the counting.
 UNBALANCED_LOOKS = 2
 
+LEDGER_UNBALANCED, SLOTS_OVERHELD = EVENTS = ("ledger_unbalanced", "slots_overheld")
 Event = tuple[str, dict[str, object]]
 
 
@@ -37,11 +38,11 @@ class Alarms:
         self._next_ns = now_ns + LOOK_NS
         ledger = self._ledger()
         self._unbalanced = 0 if ledger["balanced"] else self._unbalanced + 1
-        events: list[Event] = [("ledger_unbalanced", dict(ledger))] if self._unbalanced == UNBALANCED_LOOKS else []
+        events: list[Event] = [(LEDGER_UNBALANCED, dict(ledger))] if self._unbalanced == UNBALANCED_LOOKS else []
         for lane in self._lanes:
             before = lane.overheld
             if lane.slots.used_count or before:
                 count = lane.count_overheld(now_ns)
                 if count and not before:
-                    events.append(("slots_overheld", {"lane": lane.plan.name, "slots": count}))
+                    events.append((SLOTS_OVERHELD, {"lane": lane.plan.name, "slots": count}))
         return events
