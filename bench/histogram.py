@@ -1,7 +1,7 @@
 """Latencies as the generators count them, and which percentiles a number of samples can carry. Pure.
 
-The buckets are those of ``histogram.h``: log-linear, three significant digits. A percentile is the top of its bucket, so it is never
-reported smaller than it was.
+The buckets are those of ``histogram.h``: log-linear, three significant digits. A percentile is the top of its bucket, so it is
+never reported smaller than it was.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 from bench.requests import Requests
 from clients.files import CONTENT_TYPES
 from clients.forms import make_form
-from schemas.arrays import Encoded, describe
+from schemas.arrays import Encoded, Source, describe
 from schemas.messages import MetadataReply
 from schemas.status import ConfigError, RequestError
 from schemas.templates import RequestTemplate, TensorForm
@@ -35,7 +35,7 @@ def requests_of(model: str, rows: Sequence[Mapping[str, Any]]) -> Requests:
     for row in rows:
         described = [(name, *describe(value, name)) for name, value in row.items()]
         form = make_form(model, tuple((name, about) for name, about, _ in described), {})
-        contents = [bytes(memoryview(source).cast("B")) for _, _, source in described]
+        contents = [_bytes(source) for _, _, source in described]
         headers.append(form.template.header(0, 0, [contents[index] for index in form.inline]))
         frames.append([contents[index] for index in form.frames])
     if len({len(payloads) for payloads in frames}) != 1:
@@ -43,12 +43,14 @@ def requests_of(model: str, rows: Sequence[Mapping[str, Any]]) -> Requests:
     return Requests.of(headers, frames)
 
 
-def packed_requests(model: str, rows: Mapping[str, Any], count: int) -> Requests:
-    """Return messages of *count* requests each, one for each row of the one array in *rows*."""
-    ((name, array),) = rows.items()
-    dtype, shape, nbytes, _ = describe(array[:1], name)[0]
+def packed_requests(model: str, rows: Sequence[Mapping[str, Any]], count: int) -> Requests:
+    """Return messages of *count* requests each, of rows with one small array each, taken in turn until all are used."""
+    (name,) = rows[0]
+    dtype, shape, nbytes, _ = describe(rows[0][name], name)[0]
     template = RequestTemplate(model, [TensorForm(name, dtype, shape, nbytes, inline=True)])
-    return Requests.packed(template, [array[at : at + 1].tobytes() for at in range(len(array))], count)
+    # As many times over that every row is sent, and the last message is full.
+    contents = [np.ascontiguousarray(row[name]).tobytes() for row in rows] * count
+    return Requests.packed(template, contents, count)
 
 
 def file_rows(about: MetadataReply, files: Sequence[Path]) -> list[dict[str, Any]]:
@@ -79,6 +81,10 @@ def random_rows(about: MetadataReply, shapes: Shapes) -> list[dict[str, Any]]:
     return [first, *({spec.name: _random(spec, shapes, rng) for spec in about.inputs} for _ in range(count - 1))]
 
 
+def _bytes(source: Source) -> bytes:
+    return source if isinstance(source, bytes) else source.tobytes()
+
+
 def _random(spec: TensorSpec, shapes: Shapes, rng: np.random.Generator) -> Any:
     open_rows = spec.shape[:1] == (-1,)
     shape = shapes.get(spec.name) or ((1, *spec.shape[1:]) if open_rows else spec.shape)
@@ -98,7 +104,9 @@ def _file_row(about: MetadataReply, file: Path) -> dict[str, Any]:
             with np.load(file) as arrays:
                 return {name: arrays[name] for name in names or arrays.files}
         if len(names) != 1:
-            raise ConfigError(f"{file}: {about.name} takes {', '.join(names) or 'any names'}; give an .npz file with their arrays")
+            raise ConfigError(
+                f"{file}: {about.name} takes {', '.join(names) or 'any names'}; give an .npz file with their arrays"
+            )
         if file.suffix == ".npy":
             return {names[0]: np.load(file, allow_pickle=False)}
         return {names[0]: Encoded(file.read_bytes(), CONTENT_TYPES.get(file.suffix.lower(), ""))}

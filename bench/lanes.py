@@ -64,7 +64,8 @@ def tile_means(frame: NDArray[np.uint8]) -> NDArray[np.float32]:
     # 120 rows of bytes fit 16 bits; adding whole rows keeps the inner loop contiguous.
     lines = frame.reshape(height // TILE, TILE, width * 3).sum(axis=1, dtype=np.uint16)
     sums = lines.reshape(height // TILE, width // TILE, TILE, 3).sum(axis=2, dtype=np.uint32)
-    return sums.astype(np.float32) / np.float32(TILE * TILE)
+    means: NDArray[np.float32] = sums.astype(np.float32) / np.float32(TILE * TILE)
+    return means
 
 
 def tiles(inputs: Arrays, outputs: Arrays, params: object) -> Shapes:

@@ -156,7 +156,8 @@ def run_load(endpoint: str, requests: Requests, load: Load, *, server_pid: int |
 
 def _watch(process: subprocess.Popen[str], server_pid: int | None) -> Report:
     """Read what the generator says, note the server's CPU at its marks, and return its report."""
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     marks: list[float] = []
     last = ""
     for line in process.stdout:

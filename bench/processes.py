@@ -73,10 +73,10 @@ def _wait_ready(process: subprocess.Popen[bytes], argv: Sequence[str | Path], lo
                 return line.split()
     fate = "ended" if time.monotonic() < deadline else f"took over {READY_LIMIT_S:.0f} s"
     command = shlex.join(str(word) for word in argv)
-    raise ConfigError(f"`{command}` {fate} before it was ready; its last words: {_last_line(log)}")
+    raise ConfigError(f"`{command}` {fate} before it was ready; its last words: {last_line(log)}")
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
     """Return the last line of *log* that is not blank, or "nothing"."""
     lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1] if lines else "nothing"

@@ -29,7 +29,7 @@ class Server:
 def serving(directory: Path, config: str | Path) -> Iterator[Server]:
     """Serve the config file *config*, or a preset's name, at an endpoint in *directory*."""
     endpoint = f"ipc://{directory}/s"
-    argv = [sys.executable, REPO / "run.py", "serve", config, "--endpoint", endpoint, "--log-level", "warning"]
+    argv: list[str | Path] = [sys.executable, REPO / "run.py", "serve", config, "--endpoint", endpoint, "--log-level", "warning"]
     with running([*argv, "--parent", str(os.getpid())], log=directory / "serve.log") as process:
         yield Server(process.words[1], process.pid)
 

@@ -16,9 +16,9 @@ from bench.inputs import requests_of
 from bench.lanes import TILE
 from bench.processes import REPO
 from bench.requests import Requests
+from bench.rows import MissingError
 from bench.servers import FUSED, Cut, lane_table
 from schemas.arrays import Encoded
-from schemas.status import ConfigError
 
 DEMO = REPO / "stages" / "demo"
 DATA_VARIABLE = "SLOTLINE_BENCH_DATA"
@@ -70,7 +70,13 @@ class Workload:
 
 def tick() -> Workload:
     """67 market features, float32, to the demo's trading model."""
-    settings = {"model": DEMO / "trading_mlp.onnx", "slots": 512, "max_encoded_bytes": 4096, "max_batch_size": 64, "backlog": 4096}
+    settings = {
+        "model": DEMO / "trading_mlp.onnx",
+        "slots": 512,
+        "max_encoded_bytes": 4096,
+        "max_batch_size": 64,
+        "backlog": 65536,
+    }
     return Workload("ticks", [{"features": row[None]} for row in tick_features()], settings, {}, outstanding=256)
 
 
@@ -89,7 +95,7 @@ def part() -> Workload:
         {"name": "score", "dtype": "FP32", "shape": [1]},
         {"name": "boxes", "dtype": "FP32", "shape": [-1, 6], "max_shape": [32, 6]},
     ]
-    stages = {
+    stages: dict[str, dict[str, object]] = {
         "decode": {"use": "image", "color": "grey"},
         "preprocess": {"use": "standardize"},
         "postprocess": {"use": "stages.demo.surface:verdict", "outputs": outputs},
@@ -102,10 +108,13 @@ def part() -> Workload:
 
 
 def photo(model: Path) -> Workload:
-    """640 x 480 JPEGs to an ImageNet classifier *model*, and its five best classes. A lane of images names them as its model does."""
+    """640 x 480 JPEGs to an ImageNet classifier *model*, and its five best classes.
+
+    Their input is named as the model's is: a lane of pictures has no name of its own for it.
+    """
     row = {"name": "input", "dtype": "FP32", "shape": [1, 3, 224, 224]}
     best = [{"name": "classes", "dtype": "INT32", "shape": [5]}, {"name": "scores", "dtype": "FP32", "shape": [5]}]
-    stages = {
+    stages: dict[str, dict[str, object]] = {
         "decode": {"use": "image", "color": "rgb"},
         "preprocess": {"use": "bench.lanes:photo", "outputs": [row]},
         "postprocess": {"use": "bench.lanes:top5", "outputs": best},
@@ -137,7 +146,7 @@ def frame_seen(name: str) -> Workload:
 def echo() -> Workload:
     """64 float32, back unchanged, from a lane without a model."""
     rows = np.random.default_rng(7).standard_normal((64, 1, 64)).astype(np.float32)
-    settings = {"slots": 512, "max_encoded_bytes": 4096, "max_batch_size": 64, "backlog": 4096}
+    settings = {"slots": 512, "max_encoded_bytes": 4096, "max_batch_size": 64, "backlog": 65536}
     return Workload("echo", [{"x": row} for row in rows], settings, {}, outstanding=256)
 
 
@@ -154,12 +163,12 @@ def photos() -> list[bytes]:
     """Return a few seeded JPEGs of PHOTO_SIZE, about 80 kB each: waves, discs and noise.
 
     Raises:
-        ConfigError: Pillow is missing.
+        MissingError: Pillow is not installed.
     """
     try:
         from PIL import Image, ImageDraw
     except ImportError:
-        raise ConfigError("the photo workload needs Pillow: pip install 'slotline[cpu]'") from None
+        raise MissingError("the photo workload needs Pillow: pip install 'slotline[cpu]'") from None
     rng = np.random.default_rng(20240607)
     width, height = PHOTO_SIZE
     y, x = np.mgrid[0:height, 0:width]
@@ -184,13 +193,13 @@ def photo_model(data: Path | None) -> Path:
         data: a directory, None for that of the environment.
 
     Raises:
-        ConfigError: it is not there.
+        MissingError: it is not there.
     """
     directory = data or (Path(os.environ[DATA_VARIABLE]) if os.environ.get(DATA_VARIABLE) else None)
     for place in () if directory is None else (directory, directory / "models"):
         if (place / PHOTO_MODEL).is_file():
             return (place / PHOTO_MODEL).resolve()
-    raise ConfigError(f"{_NO_DATA} (not in {directory})" if directory else _NO_DATA)
+    raise MissingError(f"{_NO_DATA} (not in {directory})" if directory else _NO_DATA)
 
 
 def by_name(data: Path | None) -> dict[str, Callable[[], Workload]]:
