@@ -123,9 +123,9 @@ def outcome(row: Row, figures: Figures) -> dict[str, Any]:
 
 
 def _spread(ours: str, limit: str, figures: Figures) -> Spread | None:
-    """Return the spread over the rounds; None when there is a limit of 0, which its faults explain."""
+    """Return the spread over the rounds; None when a side was not measured, or a limit is 0, which its faults explain."""
     values, limits = figures.values.get(ours, []), figures.values.get(limit, [])
-    if not values or 0 in limits:
+    if not values or 0 in limits or (limit and not limits):
         return None
     return Spread.of(ratios(values, limits) if limit else values)
 

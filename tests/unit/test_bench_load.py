@@ -19,7 +19,6 @@ from bench.machine import private_directory
 from bench.requests import Requests
 from schemas.status import Code, ConfigError, Flag
 
-
 each_generator = pytest.mark.parametrize("generator", [pytest.param(C, marks=needs_generator), PYTHON])
 
 
