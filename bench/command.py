@@ -17,6 +17,7 @@ from bench.bars import HELLO, run_bars
 from bench.build import build
 from bench.compare import compare_files
 from bench.load import PYTHON, C, Load, Report, run_load
+from bench.peers.suite import ROWS, run_peers
 from bench.results import envelope, point, table
 from bench.rows import BARS, Figures, chosen, figure_table, outcome
 from bench.rows import table as rows_table
@@ -132,7 +133,7 @@ def _search(options: argparse.Namespace, target: Target) -> dict[str, Any]:
 def _suite(options: argparse.Namespace, claims: Sequence[Claim]) -> int:
     """Measure a suite of promises."""
     names = [name.strip() for name in options.rows.split(",") if name.strip()]
-    rows = chosen(BARS, names)
+    rows = chosen(BARS if options.suite == "bars" else ROWS, names)
     figures = Figures()
     suite = Suite(
         figures,
@@ -143,7 +144,7 @@ def _suite(options: argparse.Namespace, claims: Sequence[Claim]) -> int:
         warm_up_s=0.5 if options.warm_up is None else options.warm_up,
     )
     report = envelope("suite", _words(options)) | {"suite": options.suite, "pairs": suite.pairs, "seconds": suite.seconds}
-    run_bars(suite)
+    (run_bars if options.suite == "bars" else run_peers)(suite)
     report["ratios"] = {row.name: outcome(row, figures) for row in rows}
     report["figures"] = figures.summary()
     text = rows_table(report["ratios"]) + "\n\n" + figure_table(report["figures"])

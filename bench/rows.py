@@ -45,27 +45,27 @@ class Row:
         return value >= self.hold if self.is_least else value <= self.hold
 
 
-def _row(name: str, ours: str, limit: str, bound: tuple[float, float], about: str, strict: str = "") -> Row:
+def make_row(name: str, ours: str, limit: str, bound: tuple[float, float], about: str, strict: str = "") -> Row:
     """Return a row; its bound is (hold, reach), and the better one of the two tells in which direction it goes."""
     hold, reach = bound
     return Row(name, ours, limit, hold, reach, reach > hold, about, strict)
 
 
 BARS = (
-    _row("tick_fused", "fused.rate", "proxy.rate", (0.55, 0.8), "tick, fused, 256 outstanding / C proxy", "proxy_c.rate"),
-    _row("tick_stages", "stages.rate", "proxy.rate", (0.4, 0.6), "the same, a process per stage / C proxy", "proxy_c.rate"),
-    _row("tick_packed", "fused.packed_rate", "proxy.rate", (1.0, 1.5), "16 ticks a message, fused / C proxy", "proxy_c.rate"),
-    _row("rtt_fused", "fused.p50_us", "ipc.p50_us", (5, 3), "tick p50 alone, fused / bare ipc round trip"),
-    _row("rtt_stages", "stages.p50_us", "ipc.p50_us", (8, 5), "tick p50 alone, a process per stage / bare ipc round trip"),
-    _row("tail", "fused.tail_us", "proxy.tail_us", (2, 1.5), "tick p99 at 70 % of own peak / C proxy at that rate"),
-    _row("embedded", "embedded.p50_us", "bare_run.p50_us", (3, 1.5), "tick p50 in the caller's process / bare run"),
-    _row("photo", "photo.rate", "photo.bare_rate", (0.95, 0.98), "photos / the better bare loop"),
-    _row("part", "part.rate", "part.bare_rate", (0.9, 0.95), "parts / the better bare loop"),
-    _row("lease_flat", "lease.frame_us", "lease.small_us", (1.5, 1.1), "25 MB by lease: hand-over p50 / of 1 KB"),
-    _row("frame_send", "frame.p50_us", "sink.p50_us", (1.3, 1.15), "6 MB sent / bare receive and one copy"),
-    _row("flat", "fused.flat", "", (0.9, 0.95), "throughput beyond its peak, up to 512 outstanding / peak"),
-    _row("pss_stages", "stages.pss_mib", "", (120, 80), "MiB of one tick lane, a process per stage"),
-    _row("pss_fused", "fused.pss_mib", "", (90, 60), "MiB of one tick lane, fused"),
+    make_row("tick_fused", "fused.rate", "proxy.rate", (0.55, 0.8), "tick, fused, 256 outstanding / C proxy", "proxy_c.rate"),
+    make_row("tick_stages", "stages.rate", "proxy.rate", (0.4, 0.6), "the same, a process per stage / C proxy", "proxy_c.rate"),
+    make_row("tick_packed", "fused.packed_rate", "proxy.rate", (1.0, 1.5), "16 ticks a message, fused / C proxy", "proxy_c.rate"),
+    make_row("rtt_fused", "fused.p50_us", "ipc.p50_us", (5, 3), "tick p50 alone, fused / bare ipc round trip"),
+    make_row("rtt_stages", "stages.p50_us", "ipc.p50_us", (8, 5), "tick p50 alone, a process per stage / bare ipc round trip"),
+    make_row("tail", "fused.tail_us", "proxy.tail_us", (2, 1.5), "tick p99 at 70 % of own peak / C proxy at that rate"),
+    make_row("embedded", "embedded.p50_us", "bare_run.p50_us", (3, 1.5), "tick p50 in the caller's process / bare run"),
+    make_row("photo", "photo.rate", "photo.bare_rate", (0.95, 0.98), "photos / the better bare loop"),
+    make_row("part", "part.rate", "part.bare_rate", (0.9, 0.95), "parts / the better bare loop"),
+    make_row("lease_flat", "lease.frame_us", "lease.small_us", (1.5, 1.1), "25 MB by lease: hand-over p50 / of 1 KB"),
+    make_row("frame_send", "frame.p50_us", "sink.p50_us", (1.3, 1.15), "6 MB sent / bare receive and one copy"),
+    make_row("flat", "fused.flat", "", (0.9, 0.95), "throughput beyond its peak, up to 512 outstanding / peak"),
+    make_row("pss_stages", "stages.pss_mib", "", (120, 80), "MiB of one tick lane, a process per stage"),
+    make_row("pss_fused", "fused.pss_mib", "", (90, 60), "MiB of one tick lane, fused"),
 )
 
 
