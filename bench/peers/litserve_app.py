@@ -1,6 +1,7 @@
-"""LitServe: ``python litserve_app.py --port N``. PEER_WORKLOAD, PEER_MODEL and PEER_WORKERS say what it serves."""
+"""LitServe: ``python litserve_app.py --port N``. PEER_WORKLOAD, PEER_MODEL and PEER_WORKERS say what it serves.
 
-from __future__ import annotations
+Annotations are real objects here, not texts: LitServe reads that of ``decode_request``.
+"""
 
 import os
 import sys

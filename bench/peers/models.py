@@ -1,11 +1,12 @@
 """The models that every peer serves: seeded, written field by field, so that no file is kept and no package is needed.
 
 ``tick``: 64 float32, three hidden layers of 128, 3 scores. ``image``: a classifier of 224 x 224 pictures in the shape of
-MobileNet v2 at 0.7 of its width, about 150 million multiply-adds; its weights are random, which costs the same time as learned ones.
+MobileNet v2 at 0.7 of its width, about 150 million multiply-adds; its weights are random, which take as long as learned ones.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def write_tick(directory: Path) -> Path:
     graph = Graph(seed=1)
     sizes = (TICK_INPUTS, TICK_HIDDEN, TICK_HIDDEN, TICK_HIDDEN, TICK_OUTPUTS)
     last = "x"
-    for at, (rows, columns) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for at, (rows, columns) in enumerate(itertools.pairwise(sizes)):
         is_end = at == len(sizes) - 2
         weights = [graph.weight((rows, columns), (2 / rows) ** 0.5), graph.weight((columns,), 0.1)]
         last = graph.node("Gemm", [last, *weights], "y" if is_end else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from bench.rows import MissingError, Row, make_row
 from bench.servers import Server, serving_text
 from bench.suite import Suite
 from bench.workloads import Workload, frame, photo, tick
+from schemas.status import ConfigError
 
 OUTSTANDING = (128, 256)
 TAIL_RATE = 20_000
@@ -78,13 +80,14 @@ class Sides:
         """Start the peers of workload *name*.
 
         Raises:
-            MissingError: none of them is installed.
+            MissingError: none of them is there.
         """
         missing = []
         for peer in PEERS[name]:
             try:
                 self._peers.append(stack.enter_context(running_peer(peer, body, expected, model)))
-            except MissingError as error:
+            except ConfigError as error:
+                print(f"without {peer.name}: {error}", file=sys.stderr, flush=True)
                 missing.append(str(error))
         if not self._peers:
             raise MissingError("; ".join(dict.fromkeys(missing)))

@@ -53,7 +53,8 @@ def main() -> None:
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
-        "PYTHONPATH": f"{packages}:{os.environ['PYTHONPATH']}",
+        "PYTHONPATH": str(packages),
+        "PEER_REPO": str(HERE.parent.parent),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     options = {

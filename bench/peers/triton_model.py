@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as triton
+
+# Triton gives its helper process a PYTHONPATH of its own.
+sys.path.append(os.environ["PEER_REPO"])
 
 from bench.peers import work
 
