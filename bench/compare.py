@@ -11,7 +11,7 @@ from bench.results import SCHEMA
 from schemas.status import ConfigError
 
 FIGURES = ("rate", "goodput", "p50_us", "p90_us", "p99_us", "p999_us", "server_cpu_s_per_1000", "client_cpu_s_per_1000")
-MACHINE = ("cpu", "cpus", "kernel", "python", "libzmq", "pyzmq", "numpy", "onnxruntime")
+MACHINE = ("cpu", "cpus", "kernel", "python", "libzmq", "pyzmq", "numpy", "onnxruntime", "accelerator")
 
 
 def compare_files(first: Path, second: Path) -> str:
