@@ -126,6 +126,19 @@ def python_of(peer: Peer) -> Path:
     return python
 
 
+def check_installed(workload: str) -> None:
+    """Raise MissingError unless one of the workload's peers is installed."""
+    reasons = []
+    for peer in PEERS[workload]:
+        try:
+            python_of(peer)
+        except MissingError as error:
+            reasons.append(str(error))
+        else:
+            return
+    raise MissingError("; ".join(dict.fromkeys(reasons)))
+
+
 @contextlib.contextmanager
 def running_peer(peer: Peer, body: bytes, expected: NDArray[np.float32], model: Path | None) -> Iterator[Running]:
     """Start *peer*, wait until it answers *body* as *expected*, and end it after the block.

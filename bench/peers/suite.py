@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bench.lanes import PHOTO_PIXELS, photo_row, tile_means
 from bench.load import HTTP, Load, Report, run_load
 from bench.peers.models import TICK_INPUTS, write_image, write_tick
-from bench.peers.servers import PEERS, Running, running_peer
+from bench.peers.servers import PEERS, Running, check_installed, running_peer
 from bench.requests import Requests
 from bench.rows import MissingError, Row, make_row
 from bench.servers import Server, serving_text
@@ -68,22 +68,29 @@ CPU = Reading(lambda report: _cpu_us(report), min)
 
 
 class Sides:
-    """Slotline and every peer that is installed, with one workload."""
+    """Slotline and every peer that is installed, with one workload.
+
+    Raises:
+        MissingError: there is none.
+    """
+
+    name: str
 
     def __init__(self, stack: ExitStack, directory: Path, suite: Suite, workload: Workload, replicas: int = 1) -> None:
+        check_installed(self.name)
         self.suite = suite
         self._requests = workload.requests
         self._slotline = stack.enter_context(serving_text(directory, workload.config(replicas=replicas)))
         self._peers: list[Running] = []
 
-    def start(self, stack: ExitStack, name: str, body: bytes, expected: NDArray[np.float32], model: Path | None) -> None:
-        """Start the peers of workload *name*.
+    def start(self, stack: ExitStack, body: bytes, expected: NDArray[np.float32], model: Path | None) -> None:
+        """Start the peers.
 
         Raises:
-            MissingError: none of them is there.
+            MissingError: none of them serves.
         """
         missing = []
-        for peer in PEERS[name]:
+        for peer in PEERS[self.name]:
             try:
                 self._peers.append(stack.enter_context(running_peer(peer, body, expected, model)))
             except ConfigError as error:
@@ -113,12 +120,14 @@ class Sides:
 class Ticks(Sides):
     """64 float32 to the tick model."""
 
+    name = "tick"
+
     def __init__(self, stack: ExitStack, directory: Path, suite: Suite) -> None:
         model = write_tick(directory)
         rows = np.random.default_rng(3).standard_normal((256, 1, TICK_INPUTS)).astype(np.float32)
         workload = replace(tick(), lane="tick", rows=[{"x": row} for row in rows])
         super().__init__(stack, directory, suite, replace(workload, settings={**workload.settings, "model": model}))
-        self.start(stack, "tick", rows[0].tobytes(), _run_model(model, "x", rows[0])[0], model)
+        self.start(stack, rows[0].tobytes(), _run_model(model, "x", rows[0])[0], model)
 
     def round(self) -> None:
         """Measure throughput with its CPU, the idle round trip, and the tail."""
@@ -139,12 +148,14 @@ class Ticks(Sides):
 class Photos(Sides):
     """JPEGs to the image model, decoded and resized by the same libraries."""
 
+    name = "photo"
+
     def __init__(self, stack: ExitStack, directory: Path, suite: Suite) -> None:
         model = write_image(directory)
         workload = photo(model)
         super().__init__(stack, directory, suite, workload, replicas=2)
         jpeg = bytes(workload.rows[0]["input"].content)
-        self.start(stack, "photo", jpeg, _best_scores(model, jpeg), model)
+        self.start(stack, jpeg, _best_scores(model, jpeg), model)
 
     def round(self) -> None:
         """Measure throughput."""
@@ -155,11 +166,13 @@ class Photos(Sides):
 class Frames(Sides):
     """Raw frames and the statistics of their tiles."""
 
+    name = "frame"
+
     def __init__(self, stack: ExitStack, directory: Path, suite: Suite) -> None:
         workload = frame("frame")
         super().__init__(stack, directory, suite, workload, replicas=2)
         pixels = workload.rows[0]["frame"]
-        self.start(stack, "frame", pixels.tobytes(), tile_means(pixels).ravel(), None)
+        self.start(stack, pixels.tobytes(), tile_means(pixels).ravel(), None)
 
     def round(self) -> None:
         """Measure the idle round trip, and throughput."""

@@ -27,8 +27,10 @@ from bench.peers.calls import (
 )
 from bench.peers.models import write_image, write_tick
 from bench.peers.servers import PEERS, running_peer
+from bench.peers.suite import ROWS, run_peers
 from bench.requests import Requests
-from bench.rows import MissingError
+from bench.rows import Figures, MissingError, outcome
+from bench.suite import Suite
 from schemas.status import ConfigError
 
 Reply = Callable[[int, bytes], tuple[int, bytes]]
@@ -180,3 +182,14 @@ def test_a_peer_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest
             running_peer(peer, b"", np.zeros(1, np.float32), None),
         ):
             pass
+
+
+def test_without_any_peer_all_rows_are_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is started for them."""
+    monkeypatch.setattr(servers, "ENVIRONMENTS", tmp_path)
+    figures = Figures()
+    run_peers(Suite(figures, {name for row in ROWS for name in row.figures}, None, pairs=1, seconds=1.0))
+
+    found = [outcome(row, figures) for row in ROWS]
+    assert figures.values == {}
+    assert all(row["ok"] is None and "mosec is not installed: run bench/peers/setup mosec; " in row["skipped"] for row in found)
