@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -79,38 +80,48 @@ class Ticks:
         }
 
     def round(self) -> None:
-        """Measure each side once."""
+        """Measure each side once, the sides of a ratio one right after the other."""
         suite = self._suite
         for name, front in self._proxies.items():
             if front:
                 suite.rate(f"{name}.rate", run_load(front, self._requests, suite.closed(OUTSTANDING, is_echo=True)))
+        self._each_cut(self._loaded)
         if self._ipc:
             suite.p50("ipc.p50_us", run_load(self._ipc, self._requests, suite.closed(1, is_echo=True)))
+        self._each_cut(self._alone)
+        # Before the open loop, whose queue may grow without bound where the machine is too slow.
+        self._each_cut(self._memory)
+        self._each_cut(self._tail)
+        self._each_cut(self._flat)
+
+    def _each_cut(self, measure: Callable[[str, Server], None]) -> None:
         for name, server in self._slotline.items():
             if server:
-                self._cut(name, server)
+                measure(name, server)
 
-    def _cut(self, name: str, server: Server) -> None:
-        """Measure one cut: what both have in common, and for the fused one what only it is asked for."""
+    def _loaded(self, name: str, server: Server) -> None:
         suite = self._suite
         if suite.wants(f"{name}.rate", f"{name}.tail_us"):
             suite.rate(f"{name}.rate", self._load(server, suite.closed(OUTSTANDING)))
-        if suite.wants(f"{name}.p50_us"):
-            suite.p50(f"{name}.p50_us", self._load(server, suite.closed(1)))
         if suite.wants(f"{name}.packed_rate"):
             load = suite.closed(OUTSTANDING, hello=HELLO)
             suite.rate(f"{name}.packed_rate", self._load(server, load, self._packed))
-        if suite.wants(f"{name}.tail_us"):
-            self._tail(name, server)
-        if suite.wants(f"{name}.flat"):
-            self._flat(name, server)
-        if suite.wants(f"{name}.pss_mib") and server.pid:
+
+    def _alone(self, name: str, server: Server) -> None:
+        if self._suite.wants(f"{name}.p50_us"):
+            self._suite.p50(f"{name}.p50_us", self._load(server, self._suite.closed(1)))
+
+    def _memory(self, name: str, server: Server) -> None:
+        """Note the memory without slots and weights."""
+        if self._suite.wants(f"{name}.pss_mib") and server.pid:
             memory = usage.memory(usage.tree(server.pid))
             weights_mib = Path(str(tick().settings["model"])).stat().st_size / MIB
-            suite.figures.add(f"{name}.pss_mib", memory.total_mib - memory.arena_mib - weights_mib)
+            self._suite.figures.add(f"{name}.pss_mib", memory.total_mib - memory.arena_mib - weights_mib)
 
     def _tail(self, name: str, server: Server) -> None:
         """Measure the tails of the cut and of the proxy at the same rate."""
+        if not self._suite.wants(f"{name}.tail_us"):
+            return
         rate = TAIL_SHARE * self._suite.figures.latest(f"{name}.rate")
         self._suite.p99(f"{name}.tail_us", self._load(server, self._suite.open(rate)))
         if front := self._proxies["proxy"]:
@@ -118,6 +129,8 @@ class Ticks:
 
     def _flat(self, name: str, server: Server) -> None:
         """Measure how much of its peak is left beyond the peak."""
+        if not self._suite.wants(f"{name}.flat"):
+            return
         reports = [self._load(server, self._suite.closed(count, seconds=self._suite.seconds / 2)) for count in FLAT]
         rates = [report.rate for report in reports]
         unclean = next((report for report in reports if not report.is_clean), reports[0])

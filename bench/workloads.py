@@ -146,7 +146,7 @@ def frame_seen(name: str) -> Workload:
 def echo() -> Workload:
     """64 float32, back unchanged, from a lane without a model."""
     rows = np.random.default_rng(7).standard_normal((64, 1, 64)).astype(np.float32)
-    settings = {"slots": 512, "max_encoded_bytes": 4096, "max_batch_size": 64, "backlog": 65536}
+    settings = {"slots": 512, "max_encoded_bytes": 4096, "max_batch_size": 64, "backlog": 16384}
     return Workload("echo", [{"x": row} for row in rows], settings, {}, outstanding=256)
 
 
