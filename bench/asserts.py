@@ -1,74 +1,92 @@
-"""Claims about a report, for scripts: ``p99_us<=500``, ``ratios.tick_fused.value>=0.55``. Nothing is ever evaluated as code."""
+"""Claims about a report, as people write them on the command line: ``recovery_ms<=3000``. Pure; nothing is evaluated as code."""
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.status import ConfigError
+from schemas.status import ConfigError, printable
 
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
+_FORM = re.compile(r"\s*([A-Za-z_]\w*(?:\.\w+)*)\s*(<=|>=|==|<|>)\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*")
+_HOLDS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
     "==": operator.eq,
     "<": operator.lt,
     ">": operator.gt,
 }
-_CLAIM = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|true|false)\s*")
-_WORDS = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One comparison of a figure, named by its dotted path, with a number."""
+    """One comparison of a report's number, named by its keys with dots between them, with a limit."""
 
     text: str
-    path: tuple[str, ...]
+    name: str
     sign: str
-    bound: float
+    limit: float
 
-    def failure(self, report: Mapping[str, Any]) -> str:
-        """Return why *report* does not keep the claim, "" when it does.
-
-        Raises:
-            ConfigError: the report has no figure of this name.
-        """
-        got = _find(report, self.path)
-        # A percentile of too few samples is no figure: nothing can be claimed of it.
-        if got is None or not _COMPARE[self.sign](float(got), self.bound):
-            return f"{self.text}: it is {'not known' if got is None else f'{got:g}'}"
-        return ""
+    def holds(self, value: float) -> bool:
+        """Return whether *value* keeps the claim."""
+        return _HOLDS[self.sign](value, self.limit)
 
 
-def parse_claim(text: str) -> Claim:
-    """Return the claim that *text* says.
+def read_claim(text: str) -> Claim:
+    """Return the claim that *text* makes.
 
     Raises:
-        ConfigError: it is not NAME, a comparison and a number.
+        ConfigError: it is no NAME, one of <= >= == < >, and a number.
     """
-    match = _CLAIM.fullmatch(text)
-    if match is None:
-        raise ConfigError(f"--assert {text!r}: expected NAME, one of {' '.join(_COMPARE)}, and a number, such as 'p99_us<=500'")
-    name, sign, number = match.groups()
-    return Claim("".join(match.groups()), tuple(name.split(".")), sign, _WORDS[number] if number in _WORDS else float(number))
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise ConfigError(
+            f"--assert: expected NAME<=NUMBER (or >=, ==, <, >), for example recovery_ms<=3000, got {printable(text)}"
+        )
+    name, sign, number = found.groups()
+    return Claim(text.strip(), name, sign, float(number))
 
 
-def failures(claims: Sequence[Claim], report: Mapping[str, Any]) -> list[str]:
-    """Return a line for each claim that *report* does not keep."""
-    return [line for line in (claim.failure(report) for claim in claims) if line]
+def value_of(report: Mapping[str, Any], name: str) -> float | None:
+    """Return the number called *name* in *report*, a truth as 1 or 0; None when that name has no number there.
+
+    Raises:
+        KeyError: there is no such name.
+    """
+    value: Any = report
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise KeyError(name)
+        value = value[part]
+    return float(value) if isinstance(value, int | float) else None
 
 
-def _find(report: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
-    """Return the number at *path*, None where the report says that it is not known."""
-    found: Any = report
-    for at, name in enumerate(path):
-        if not isinstance(found, Mapping) or name not in found:
-            known = ", ".join(sorted(found)) if isinstance(found, Mapping) else "nothing below it"
-            raise ConfigError(f"--assert {'.'.join(path)}: no {'.'.join(path[: at + 1])} in the report; there is {known}")
-        found = found[name]
-    if found is None or isinstance(found, bool | int | float):
-        return found
-    raise ConfigError(f"--assert {'.'.join(path)}: it is not a number")
+def broken(claims: list[Claim], report: Mapping[str, Any]) -> list[str]:
+    """Return a line for each claim that *report* breaks; a name without a number there breaks its claim.
+
+    Raises:
+        ConfigError: a name that the report does not have.
+    """
+    lines = []
+    for claim in claims:
+        try:
+            value = value_of(report, claim.name)
+        except KeyError:
+            known = ", ".join(sorted(_names(report)))
+            raise ConfigError(f"--assert {claim.text}: no {claim.name} in the report; it has {known}") from None
+        if value is None or not claim.holds(value):
+            lines.append(f"{claim.text}: it is {'none' if value is None else format(value, 'g')}")
+    return lines
+
+
+def _names(report: Mapping[str, Any], before: str = "") -> list[str]:
+    """Return the dotted names of all numbers in *report*."""
+    found: list[str] = []
+    for name, value in report.items():
+        if isinstance(value, Mapping):
+            found += _names(value, f"{before}{name}.")
+        elif isinstance(value, int | float):
+            found.append(before + name)
+    return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import usage
 from bench.arguments import add_arguments, concurrencies, rates
-from bench.asserts import Claim, failures, parse_claim
+from bench.asserts import Claim, broken, read_claim
 from bench.bars import HELLO, run_bars
 from bench.build import build
 from bench.compare import compare_files
@@ -37,7 +37,7 @@ KEPT_UP = 0.95
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command line says; 0 when every answer came and every claim and promise was kept."""
-    claims = [parse_claim(text) for text in options.claims]
+    claims = [read_claim(text) for text in options.claims]
     if options.compare:
         print(compare_files(*options.compare))
         return 0
@@ -130,7 +130,7 @@ def _search(options: argparse.Namespace, target: Target) -> dict[str, Any]:
     return {"search": {"p99_us": options.p99_us, "rate": search.held, "tried": tried}, "points": [best]}
 
 
-def _suite(options: argparse.Namespace, claims: Sequence[Claim]) -> int:
+def _suite(options: argparse.Namespace, claims: list[Claim]) -> int:
     """Measure a suite of promises."""
     names = [name.strip() for name in options.rows.split(",") if name.strip()]
     rows = chosen(BARS if options.suite == "bars" else ROWS, names)
@@ -152,16 +152,16 @@ def _suite(options: argparse.Namespace, claims: Sequence[Claim]) -> int:
     return _tell(options, report, text, claims, held)
 
 
-def _tell(options: argparse.Namespace, report: Mapping[str, Any], text: str, claims: Sequence[Claim], is_good: bool) -> int:
+def _tell(options: argparse.Namespace, report: Mapping[str, Any], text: str, claims: list[Claim], is_good: bool) -> int:
     """Print what was found, check what was claimed, and return the exit code."""
-    broken = [line for scope in _scopes(report) for line in failures(claims, scope)]
+    unkept = [line for scope in _scopes(report) for line in broken(claims, scope)]
     whole = json.dumps(report)
     if options.out:
         options.out.write_text(whole + "\n", "utf-8")
     print(whole if options.json else text)
-    for line in broken:
+    for line in unkept:
         _progress(f"bench: not kept: {line}")
-    return 0 if is_good and not broken else 1
+    return 0 if is_good and not unkept else 1
 
 
 def _scopes(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
