@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +154,12 @@ def _suite(options: argparse.Namespace, claims: list[Claim]) -> int:
 
 def _tell(options: argparse.Namespace, report: Mapping[str, Any], text: str, claims: list[Claim], is_good: bool) -> int:
     """Print what was found, check what was claimed, and return the exit code."""
-    unkept = [line for scope in _scopes(report) for line in broken(claims, scope)]
     whole = json.dumps(report)
     if options.out:
         options.out.write_text(whole + "\n", "utf-8")
     print(whole if options.json else text)
+    # Behind the report: a claim with a typing error must not cost what was measured.
+    unkept = [line for scope in _scopes(report) for line in broken(claims, scope)]
     for line in unkept:
         _progress(f"bench: not kept: {line}")
     return 0 if is_good and not unkept else 1
