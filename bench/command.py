@@ -131,7 +131,15 @@ def _search(options: argparse.Namespace, target: Target) -> dict[str, Any]:
 
 
 def _suite(options: argparse.Namespace, claims: list[Claim]) -> int:
-    """Measure a suite of promises."""
+    """Measure a suite of promises.
+
+    Raises:
+        ConfigError: an option that a suite has no use for, or a row that it does not have.
+    """
+    if options.target or options.endpoint or options.plots or options.concurrency or options.rate or options.search:
+        raise ConfigError(
+            "--suite has targets and loads of its own: give only --rows, --pairs, --seconds, --warm-up and --data with it"
+        )
     names = [name.strip() for name in options.rows.split(",") if name.strip()]
     rows = chosen(BARS if options.suite == "bars" else ROWS, names)
     figures = Figures()

@@ -58,6 +58,7 @@ def test_rates_and_shapes_are_read() -> None:
         (("tick", "--model", "x"), "give --input, --shape and --model with a config"),
         (("tick", "--assert", "p99_us"), "expected NAME"),
         (("--suite", "bars", "--rows", "speed"), "no speed; there are"),
+        (("tick", "--suite", "bars"), "--suite has targets and loads of its own"),
         (("--compare", "no-a", "no-b"), "no-a"),
     ],
 )
