@@ -29,7 +29,7 @@ from schemas.status import ConfigError
 GROWN_UP_S = 1.2
 # How long a kill waits for a victim with work in hand.
 AIM_S = 3.0
-DEATH_S = 15.0
+DEATH_S = 60.0
 Say = Callable[[str], None]
 
 
@@ -131,7 +131,7 @@ class Rig:
         if self.stats()["epoch"] not in self.epochs:
             self.wait_next_epoch()
 
-    def start(self, *, supply: Supply | None = None, budget_us: int = 30_000_000, **options: Any) -> None:
+    def start(self, *, supply: Supply | None = None, budget_us: int = 60_000_000, **options: Any) -> None:
         """Start server, checker and load, and the clock of the run."""
         self.serve(**options)
         half = self.setting.rate / 2
