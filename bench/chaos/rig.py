@@ -168,6 +168,12 @@ class Rig:
         """Let the load run for a while, but not beyond the run's time."""
         time.sleep(max(0.0, min(seconds, self._until - time.monotonic())))
 
+    def wait_death(self) -> None:
+        """Let the load run for the run's time, and on until a process has died of its faults; note how many did."""
+        self.pause(self.setting.seconds)
+        wait_until(lambda: self.server.events("died"), "a death", START_S)
+        self.facts["deaths"] = len(self.server.events("died"))
+
     def stop_load(self) -> None:
         """End the load and take its report."""
         if self.load is not None:
@@ -265,8 +271,12 @@ class Rig:
         return self.random.choice(sorted(grown)) if grown else None
 
     def wait_victim(self) -> tuple[str, int, int] | None:
-        """Wait until every stage process is up and one of them is a victim; None when the run's time is over first."""
-        while self.goes_on:
+        """Wait until every stage process is up and one of them is a victim; None when the run's time is over first.
+
+        The first one is waited for in any case: a run without a victim proves nothing.
+        """
+        end = time.monotonic() + START_S
+        while self.goes_on or (not self.struck and time.monotonic() < end):
             found = self.victim() if self._all_up() else None
             if found is not None:
                 return found
