@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from schemas.arena import Words
+from schemas.arena import LaneArena, Words
 from schemas.hop import Hop
 
 from .faults import Faults, input_digest
@@ -16,8 +16,8 @@ from .runner import CallMarks
 class FaultyMarks(CallMarks):
     """Marks running calls, and strikes in them."""
 
-    def __init__(self, column: Words, pairs: Words, lane: int, *, faults: Faults, source: Link) -> None:
-        super().__init__(column, pairs, lane, time.monotonic_ns)
+    def __init__(self, arena: LaneArena, column: Words, number: int, *, faults: Faults, source: Link) -> None:
+        super().__init__(arena, column, number, time.monotonic_ns)
         self._faults = faults
         self._source = source
 

@@ -88,11 +88,11 @@ class Worker:
             for i, step in enumerate(plan.steps)
         ]
         column = column_of(self._spawn.incarnation)
-        pairs = arena.run_pairs[column]
-        if self._fault is None:
-            marks = CallMarks(self._column, pairs, plan.index, time.monotonic_ns)
-        else:
-            marks = FaultyMarks(self._column, pairs, plan.index, faults=self._fault, source=links[0])
+        marks = (
+            CallMarks(arena, self._column, column, time.monotonic_ns)
+            if self._fault is None
+            else FaultyMarks(arena, self._column, column, faults=self._fault, source=links[0])
+        )
         runner = LaneRunner(plan, part, steps, links, arena, marks)
         self._warm_up(plan, steps, runner)
         hands = SlotHands(arena, self._column, incarnation=self._spawn.incarnation, fault=self._fault)
