@@ -45,6 +45,7 @@ max_message_bytes = 2_000_000
 [lane.echo]
 slots = 64
 max_encoded_bytes = 1_000_000
+max_age_us = 60_000_000
 max_batch_size = 64
 """
 CONFIG = (
