@@ -199,7 +199,7 @@ class ForeignClientCases:
         probe.ask("begin", 1, "pair", options, WORKS)
         wait_until(written.exists, "the call to be in a slot")
         probe.ask("begin", 2, "pair", options, WORKS)
-        wait_until(lambda: statistics(foreign_server.control)["ledger.codes.SUPERSEDED"] > 0, "the third")
+        wait_until(lambda: statistics(foreign_server.control).get("ledger.codes.SUPERSEDED", 0), "the third")
         leave.touch()
         outcomes = probe.ask("outcomes")["outcomes"]
         leave.unlink()
