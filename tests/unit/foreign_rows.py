@@ -66,6 +66,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "the broker is killed while it drains": ("test_a_broker_killed_while_it_drains_ends_calls",),
     "the slots do not fit into memory": (NOBODY,),
     "config, model or library is wrong or missing": (NOBODY,),
+    "the hard limit of open files is below what it needs before its first client": (NOBODY,),
     # The client and its connection
     "nobody at the endpoint": (NOBODY,),
     "the server is absent when the client starts, and you said `connect=False`": ("test_a_client_can_be_made_before_its_server",),
@@ -124,7 +125,7 @@ OTHERS = "it is what somebody else does; clients see their own answers, as in al
 UNSEEN: dict[str, str] = {
     "dies five times within 30 s later on, never ready for a second; another replica of the process serves the lane": NOTHING,
     "a hop comes twice, or late in the slot's next life (a fault of ours; injected)": NOTHING,
-    "becomes ready while clients have taken every descriptor of the broker": "a late answer, or what a killed broker's clients see",
+    "becomes ready while clients have taken every descriptor of the broker": "as when the broker is killed, or only late",
     "the broker is killed, and the client was made with `resend=True` (Python)": "an option of the Python clients",
     "the service manager's socket is gone": NOTHING,
     "another server is on the endpoint": "clients see the one that is there",
