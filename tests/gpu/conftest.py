@@ -1,0 +1,15 @@
+"""The shim, built once per run."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.gpu.shim import Shim, compile_shim, has_compiler
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim:
+    """Return the kernels compiled as C++."""
+    if not has_compiler():
+        pytest.skip("no g++: the kernel's source cannot run on the CPU")
+    return Shim(compile_shim(tmp_path_factory.mktemp("shim")))
