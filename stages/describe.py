@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from schemas.config import Config, LaneConfig, load_config
 from schemas.plan import LanePlan, Plan
-from schemas.status import ConfigError
+from schemas.status import ConfigError, DeviceError
 
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
@@ -44,7 +44,7 @@ def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
     try:
         answer: dict[str, Any] = {"plan": dataclasses.asdict(describe(load_config(path, endpoint)))}
     except ConfigError as error:
-        answer = {"error": str(error)}
+        answer = {"error": str(error), "is_device": isinstance(error, DeviceError)}
     with open(descriptor, "wb") as answers:
         answers.write(json.dumps(answer).encode() + b"\n")
     os._exit(0)

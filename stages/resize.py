@@ -1,7 +1,7 @@
 """Pictures of any size to the rows of a model: resize, normalise, HWC to CHW. The numpy twin of ``kernels/preprocess.cu``.
 
-Bilinear with half-pixel centres and no antialiasing. Twin and kernel do the same float32 operations in the same order, each rounded
-by itself, so that they give the same bits: change both or none. Pure: no device, no clock.
+Bilinear with half-pixel centres and no antialiasing. Twin and kernel do the same float32 operations in the same order, each
+rounded by itself, so that they give the same bits: change both or none. Pure: no device, no clock.
 """
 
 from __future__ import annotations
