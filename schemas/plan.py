@@ -85,8 +85,8 @@ class RegionPlan:
 class DevicePlan:
     """Where a lane's model runs, decided once at start so that every replica agrees.
 
-    *kind* is ``cpu`` or ``cuda``; *level* is that of the log line which tells *reason*; *about* has names and versions of the GPU,
-    its driver and its libraries.
+    *kind* is ``cpu`` or ``cuda``; *level* is that of the log line which tells *reason*; *about* has names and versions of the
+    GPU, its driver and its libraries.
     """
 
     kind: str

@@ -1,10 +1,13 @@
-"""The shim, built once per run."""
+"""The shim, built once per run, and scripted machines."""
 
 from __future__ import annotations
 
 import pytest
+from machines import machine
 
 from bench.gpu.shim import Shim, compile_shim, has_compiler
+
+__all__ = ["machine", "shim"]
 
 
 @pytest.fixture(scope="session")
