@@ -21,7 +21,7 @@ from .detect import Detector
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
 from .postprocess import load_function
-from .steps import make_engine, model_digest
+from .steps import load_model, model_digest
 
 
 def describe(config: Config) -> Plan:
@@ -58,9 +58,9 @@ def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
 
 
 def _spec(lane: LaneConfig) -> ModelSpec:
-    engine = make_engine(lane, lane.max_batch_size)
+    model = load_model(lane, lane.max_batch_size)
     assert lane.model is not None
-    return ModelSpec(engine.inputs, engine.outputs, model_digest(lane.model))
+    return ModelSpec(model.inputs, model.outputs, model_digest(lane.model))
 
 
 def _check_code(lane: LaneConfig) -> None:

@@ -27,9 +27,10 @@ from schemas.tensors import DType
 from schemas.wire_tensors import WireTensor
 from schemas.words import COLUMN_WORDS
 
+from .call_marks import CallMarks
 from .describe import describe as describe_config
 from .links import Arrays, SharedLink, make_link
-from .runner import CallMarks, LaneRunner
+from .runner import LaneRunner
 from .steps import Infer, make_step
 
 # Forms of requests that are remembered: names, datatypes and shapes seen before are not checked again.
@@ -154,6 +155,8 @@ class _EmbeddedLane:
         left = len(hops)
         while left:
             self._runner.work(time.monotonic_ns(), _keep)
+            if self._runner.is_flying and not self._runner.finished:
+                self._runner.wait(_keep)
             finished, self._runner.finished = self._runner.finished, []
             left -= len(finished)
             for hop in finished:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
@@ -21,10 +23,13 @@ from schemas.plan import LanePlan, StepPlan
 from schemas.status import Code, ConfigError, RequestError, printable
 
 from .decode import decode_image
-from .engine import OnnxEngine
+from .device_host import HostDevice
+from .engine import Engine
+from .flight import Flight
 from .image_libraries import load_decoders, no_memory
 from .image_rules import ImageRules
 from .links import Link
+from .onnx_model import OnnxModel, read_model
 from .postprocess import load_function, real_shapes
 from .preprocess import BUILT_IN
 from .raw_pixels import raw_pixels
@@ -126,14 +131,29 @@ def _text_of(error: BaseException) -> str:
         return type(error).__name__
 
 
-class Infer:
-    """The model: gathers a batch's rows, runs once, hands each slot its rows of the outputs."""
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A batch on its way: its flight, and whose it is."""
 
-    def __init__(self, source: Link, target: Link, engine: OnnxEngine) -> None:
+    flight: Flight
+    slots: Sequence[int]
+    rows: Sequence[int]
+
+
+class Infer:
+    """The model: gathers a batch's rows, launches it, and hands each slot its rows of the outputs when it has landed."""
+
+    def __init__(self, source: Link, target: Link, engine: Engine) -> None:
         self._source, self._target = source, target
         self.engine = engine
         self._names = [spec.name for spec in engine.inputs]
+        self._launched: deque[_Launched] = deque()
         self.static_key = engine.row_shapes if source.plan.static else None
+
+    @property
+    def has_room(self) -> bool:
+        """True when another batch may be launched."""
+        return self.engine.has_room
 
     def shape_of(self, slot: int) -> tuple[Shapes, int]:
         """Return the trailing shapes of a slot's inputs (equal ones may share a batch) and its rows.
@@ -152,12 +172,51 @@ class Infer:
             shapes.append(shape[1:])
         return tuple(shapes), rows
 
-    def run(self, slots: Sequence[int], rows: Sequence[int], shapes: Shapes) -> list[RequestError | None]:
-        """Run one batch. A batch that fails as a whole raises RequestError; else one entry per slot, None = well."""
-        views = self.engine.input_views(sum(rows), shapes)
-        for name in self._names:
-            self._source.gather(name, slots, views[name])
-        return self._target.scatter(slots, rows, self.engine.run(sum(rows), shapes))
+    def launch(self, slots: Sequence[int], rows: Sequence[int], shapes: Shapes) -> None:
+        """Send one batch on its way; there must be room. Its slots stay as they are until it has landed.
+
+        Raises:
+            RequestError: the batch failed as a whole; nothing of it is on its way any more.
+        """
+        flight = self.engine.open(sum(rows), shapes)
+        try:
+            for name in self._names:
+                self._fill(flight, name, slots)
+            self.engine.launch(flight)
+        except RequestError:
+            self.engine.abort(flight)
+            raise
+        self._launched.append(_Launched(flight, slots, rows))
+
+    @property
+    def has_landed(self) -> bool:
+        """True when the batch that was launched first has landed."""
+        return self.engine.has_landed
+
+    def wait(self) -> None:
+        """Sleep until the batch that was launched first has landed."""
+        self.engine.wait()
+
+    def land(self) -> list[RequestError | None]:
+        """Give the slots of the batch that was launched first, and has landed, its outputs: one entry per slot, None = well.
+
+        Raises:
+            RequestError: the batch failed as a whole.
+        """
+        launched = self._launched.popleft()
+        flight = self.engine.land()
+        assert flight is launched.flight
+        try:
+            return self._target.scatter(launched.slots, launched.rows, flight.outputs())
+        finally:
+            self.engine.release(flight)
+
+    def _fill(self, flight: Flight, name: str, slots: Sequence[int]) -> None:
+        """Gather one input, or have the device fetch large rows from where they lie."""
+        view = flight.inputs[name]
+        is_large = view.nbytes >= len(slots) * self.engine.device.direct_bytes
+        if not (is_large and self.engine.upload_rows(flight, name, self._source.rows(name, slots))):
+            self._source.gather(name, slots, view)
 
 
 def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[Link]) -> RowStep | Infer:
@@ -177,10 +236,15 @@ def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[
     return Function(source, target, getattr(lane, step.stage), f"lane.{lane.name}.{step.stage}")
 
 
-def make_engine(lane: LaneConfig, max_batch_size: int) -> OnnxEngine:
+def make_engine(lane: LaneConfig, max_batch_size: int) -> Engine:
     """Load the lane's model."""
-    assert isinstance(lane.model, Path)
-    return OnnxEngine(lane.model, threads=lane.threads, spin=lane.spin is True, max_batch_size=max_batch_size)
+    return Engine(load_model(lane, max_batch_size), HostDevice(), max_batch_size=max_batch_size)
+
+
+def load_model(lane: LaneConfig, max_batch_size: int) -> OnnxModel:
+    """Load the lane's model on the CPU."""
+    assert lane.model is not None
+    return read_model(lane.model, max_batch_size=max_batch_size, threads=lane.threads, spin=lane.spin is True)
 
 
 def model_digest(path: Path) -> str:

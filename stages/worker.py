@@ -20,11 +20,12 @@ from schemas.plan import LanePlan, LaneProcess, Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
 from schemas.words import TURNS, column_of
 
+from .call_marks import CallMarks
 from .faults import fault_hook
 from .links import make_link
 from .memory_limit import limit_memory
 from .routes import Peer, Routes
-from .runner import CallMarks, LaneRunner
+from .runner import LaneRunner
 from .spin import may_spin, usable_cores
 from .steps import Infer, RowStep, make_step
 from .taking import SlotHands
@@ -71,6 +72,8 @@ class Worker:
         wanted = {work.next_process for work in self._lanes.values() if work.next_process >= 0}
         self._routes = Routes(self._context, self._board, directory=spawn.directory, wanted=wanted)
         self._lane_list = list(self._lanes.values())
+        # The words that say what runs name one lane, so with several nothing of one is on a device while another works.
+        self._is_shared = len(self._lane_list) > 1
         self._words = scalars(self._column)
         self._spins = may_spin(config, plan, spawn.process, usable_cores())
         self._turns = 0
@@ -119,6 +122,8 @@ class Worker:
         self._flushed_ns = now_ns = time.monotonic_ns()
         for work in self._lane_list:
             work.runner.work(now_ns, self._flush_if_due)
+            while self._is_shared and work.runner.is_flying:
+                work.runner.wait(self._flush_if_due)
         self._flush()
 
     def _may_wait_ns(self) -> int:
@@ -137,7 +142,7 @@ class Worker:
 
     def _wait(self, wait_ns: int) -> bool:
         """Sleep until a message comes (True) or the time is over; select knows microseconds where poll knows milliseconds."""
-        if wait_ns <= 0:
+        if wait_ns <= 0 or self._spins:
             return False
         if wait_ns >= 2_000_000:
             return bool(self._pull.poll(wait_ns // 1_000_000))
