@@ -116,7 +116,7 @@ def _onnxruntime(facts: Facts) -> Iterator[Finding]:
         )
     if facts.onnxruntime_error:
         yield Finding(f"onnxruntime cannot be imported ({facts.onnxruntime_error})", _anew(facts.onnxruntimes, facts))
-    elif not facts.onnxruntime_has_cuda and not facts.died_at:
+    elif not (facts.onnxruntime_has_cuda or facts.died_at or facts.driver_error):
         yield Finding(
             "a GPU is present but onnxruntime has no CUDA support",
             _anew(facts.onnxruntimes, facts),

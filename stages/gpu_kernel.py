@@ -18,6 +18,8 @@ BLOCK = (32, 8, 1)
 MAX_ROWS = 65_535
 # Turing is the oldest that today's onnxruntime has code for.
 MIN_CAPABILITY = (7, 5)
+# Each float operation rounded by itself. cupy adds the architecture; others need :func:`options`.
+OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--ftz=false")
 
 # What runs a kernel on the current stream: (grid, block, arguments).
 Function: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], object]
@@ -29,14 +31,14 @@ def source() -> str:
 
 
 def options(major: int, minor: int) -> tuple[str, ...]:
-    """Return NVRTC's options for a GPU of this compute capability: machine code, each float operation rounded by itself.
+    """Return NVRTC's options for machine code of a GPU of this compute capability.
 
     Raises:
         ValueError: a GPU older than Turing.
     """
     if (major, minor) < MIN_CAPABILITY:
         raise ValueError(f"expected compute capability {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} or later, got {major}.{minor}")
-    return ("--std=c++17", "--fmad=false", "--prec-div=true", "--ftz=false", f"--gpu-architecture=sm_{major}{minor}")
+    return (*OPTIONS, f"--gpu-architecture=sm_{major}{minor}")
 
 
 def entry_name(spec: ResizeSpec) -> str:
