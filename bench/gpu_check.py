@@ -1,8 +1,8 @@
 """Check on a real GPU what cannot be checked without one; with --cpu, check what can.
 
 Prints one JSON object as the last line: each check with its figures. Exit status 0: all that ran passed; 1: one did not, or
-there was no time for it; 77: no GPU. The same object is written to --json after each check, so that nothing is lost when a borrowed
-machine goes.
+there was no time for it; 77: no GPU. The same object is written to --json after each check, so that nothing is lost when a
+borrowed machine goes.
 
     python -m bench.gpu_check --tier A --json tier_a.json      needs a GPU and cupy
     python -m bench.gpu_check --tier B --json tier_b.json      needs onnxruntime with CUDA too
