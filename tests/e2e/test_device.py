@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from machines import Machine
+from places import StartServer
+from raw_client import statistics
 from server import ROOT, run_once
 
 MODEL = ROOT / "stages" / "demo" / "trading_mlp.onnx"
@@ -74,3 +76,17 @@ def test_a_lane_for_the_cpu_never_asks_the_driver(place: Path, machine: Machine)
 
     assert run.returncode == 0
     assert 'device_reason  device = "cpu"' in run.stdout
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_a_server_tells_once_where_a_lane_runs_and_shows_what_it_took(place: Path, make_server: StartServer) -> None:
+    """One event of the process that has the model; the statistics have the lane's bytes on GPUs, none here."""
+    server = make_server(Path(config(place, "auto")).read_text()).start()
+
+    (event,) = server.events("device_selected")
+    assert (event["lane"], event["device"], event["level"]) == ("ticks", "cpu", "info")
+    assert event["reason"] == "GPU: none (NVIDIA driver not found); using CPU"
+    assert event["batches"] == [1, 2, 4, 8]
+    stats = statistics(server.control)
+    assert (stats["lane.ticks.gpu.pool_bytes"], stats["lane.ticks.gpu.pinned_bytes"]) == (0, 0)
+    assert server.stop() == 0
