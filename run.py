@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import importlib
 import json
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from broker.keys import add_arguments as add_key_arguments
 from schemas.config import Config, load_config
-from schemas.params import nested
 from schemas.status import VERSION, ConfigError
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 DEMO = "demo"
 # Of 24 verdicts; the bare model gets 23.
 MIN_RIGHT = 22
+# Commands of the source tree that are not installed: their module, and what they do.
+TOOLS = {
+    "bench": ("bench.command", "measure a server, beside the bare limits and other servers"),
+    "chaos": ("bench.chaos.command", "break a server under load in every known way, and count every answer"),
+}
 EXAMPLES = """examples:
   run.py demo                                   the whole thing in half a minute: 24 part photos and a stream of ticks
   run.py serve my.toml                          serve until SIGTERM; prints one `ready` line
@@ -29,12 +33,18 @@ EXAMPLES = """examples:
   run.py infer --endpoint E --model qc a.png    judge files
   run.py status --endpoint E --json             health, ledger and lanes of a running server
   run.py keys client cam1 --out keys            CURVE keys of a client, or of a server; `keys list` who may come in
+  run.py bench --help                           throughput and latency of a config, a server, or the shipped workloads
+  run.py chaos --help                           kill, stop, starve and flood it under load; 0 only if no answer is lost
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code. A person's mistake is one line on stderr and code 2."""
-    parser = _parser()
+    """Run one command; return the exit code. A person's mistake is one line on stderr and code 2, a missing device code 3."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        parser = _parser(arguments[0] if arguments else "")
+    except ConfigError as error:
+        return _give_up(argparse.Namespace(json="--json" in arguments), str(error))
     options = parser.parse_args(arguments)
     if options.command is not _serve and options.command is not _process:
         # An end from outside is an exception like Ctrl-C, so that what was started is ended too.
@@ -42,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.command(options)
     except ConfigError as error:
-        return _give_up(options, str(error))
+        return _give_up(options, str(error), error.exit_code)
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): nothing is wrong with us.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,12 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _give_up(options: argparse.Namespace, reason: str) -> int:
+def _give_up(options: argparse.Namespace, reason: str, code: int = 2) -> int:
     """Tell a person in one line why nothing came of it, and a script by one JSON object."""
     print(f"slotline: {reason}", file=sys.stderr)
     if getattr(options, "json", False):
         print(json.dumps({"error": reason}))
-    return 2
+    return code
 
 
 def _seconds(text: str) -> float:
@@ -72,7 +82,8 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(wanted: str = "") -> argparse.ArgumentParser:
+    """Return the parser of all commands; that of a tool of the source tree is complete only when it is *wanted*."""
     prog = "slotline" if Path(sys.argv[0]).name == "slotline" else "run.py"
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -93,21 +104,32 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="instead of the config's")
     check = _command(commands, "check", _check, "say what a config comes to, without serving it")
     check.add_argument("config", metavar="CONFIG", help="a TOML file, or `demo`")
-    infer = _command(commands, "infer", _infer, "send files to a running server")
-    infer.add_argument("--endpoint", required=True, help="for example ipc://run/slotline.ipc")
+    _add_clients(commands)
+    keys = commands.add_parser("keys", help="make CURVE key files, list the clients that a server takes")
+    add_key_arguments(keys)
+    for name, (module, tells) in TOOLS.items():
+        tool = commands.add_parser(name, help=tells)
+        if name == wanted:
+            _complete(tool, name, module)
+    process = commands.add_parser("process")
+    process.add_argument("spawn", nargs="+")
+    process.set_defaults(command=_process)
+    return parser
+
+
+def _add_clients(commands: Commands) -> None:
+    """Add the commands that talk to a running server."""
+    infer = _command(commands, "infer", _later("clients.commands", "infer"), "send files to a running server")
+    infer.add_argument("--endpoint", type=_absolute, required=True, help="for example ipc://run/slotline.ipc")
     infer.add_argument("--model", required=True, help="the lane's name")
     infer.add_argument("--timeout", type=_seconds, default=10.0, help="seconds for each file (default: %(default)s)")
     infer.add_argument("--server-key", type=Path, metavar="FILE", help="public key of a server with CURVE")
     infer.add_argument("--key", type=Path, metavar="FILE", help="then also the client's secret key file")
     infer.add_argument("files", metavar="FILE", nargs="+", type=Path, help="PNG, JPEG, or .npy with the model's one input")
-    status = _command(commands, "status", _status, "health, ledger and lanes of a running server")
-    status.add_argument("--endpoint", required=True, help="the clients' endpoint of an ipc server, or a control endpoint")
-    keys = commands.add_parser("keys", help="make CURVE key files, list the clients that a server takes")
-    add_key_arguments(keys)
-    process = commands.add_parser("process")
-    process.add_argument("spawn", nargs="+")
-    process.set_defaults(command=_process)
-    return parser
+    status = _command(commands, "status", _later("clients.commands", "status"), "health, ledger and lanes of a running server")
+    status.add_argument(
+        "--endpoint", type=_absolute, required=True, help="the clients' endpoint of an ipc server, or a control endpoint"
+    )
 
 
 def _command(commands: Commands, name: str, function: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
@@ -117,6 +139,32 @@ def _command(commands: Commands, name: str, function: Callable[[argparse.Namespa
     command = commands.add_parser(name, help=about, description=about, epilog=f"example: %(prog)s {example.removeprefix(name)}")
     command.add_argument("--json", action="store_true", help="print one JSON object as the last line of stdout")
     command.set_defaults(command=function)
+    return command
+
+
+def _complete(parser: argparse.ArgumentParser, name: str, module: str) -> None:
+    """Give a tool's parser its arguments and its command.
+
+    Raises:
+        ConfigError: the tool is not here.
+    """
+    try:
+        tool = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "bench":
+            raise
+        raise ConfigError(f"{name}: comes with the source tree, not with the package; there: python run.py {name}") from None
+    tool.add_arguments(parser)
+    parser.set_defaults(command=tool.run)
+
+
+def _later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
+    """Return a command that is imported when it runs: the supervisor reads its command line without zmq."""
+
+    def command(options: argparse.Namespace) -> int:
+        code: int = getattr(importlib.import_module(module), function)(options)
+        return code
+
     return command
 
 
@@ -166,6 +214,7 @@ def _check(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     """Serve the demo config, send real inputs, compare every answer with a direct run."""
     from clients.annotate import Part, annotate_parts
+    from clients.commands import reached
     from clients.demo import run_demo
     from clients.local import local_server
     from stages.demo import parts_path, ticks_path
@@ -176,7 +225,7 @@ def _demo(options: argparse.Namespace) -> int:
     if not options.out.parent.is_dir() or options.out.is_dir():
         raise ConfigError(f"--out: expected a file in a directory that exists, got {options.out}")
     features, photos = load_features(ticks_path()), parts_path()
-    with tempfile.TemporaryDirectory(prefix="slotline-demo-") as directory, _reached():
+    with tempfile.TemporaryDirectory(prefix="slotline-demo-") as directory, reached():
         _progress("starting the server")
         command = [sys.executable, str(Path(__file__).absolute()), "serve", options.config, "--json", "--log-level", "warning"]
         with local_server([*command, "--endpoint", f"ipc://{directory}/slotline.ipc"]) as server:
@@ -193,41 +242,6 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _infer(options: argparse.Namespace) -> int:
-    """Send files to a running server; 1 when some got no result."""
-    from clients import Client
-    from clients.files import infer_files
-
-    endpoint, timeout_s = _absolute(options.endpoint), options.timeout
-    server_key, key_file = options.server_key or "", options.key or ""
-    with _reached(), Client(endpoint, timeout_s=timeout_s, server_key=server_key, key_file=key_file) as client:
-        results = infer_files(client, options.model, options.files)
-    if options.json:
-        print(json.dumps({"results": results}))
-    for entry in [] if options.json else results:
-        error = entry["error"]
-        told = f"{error['code']}: {error['message']}" if error else entry.get("verdict") or json.dumps(entry["outputs"])
-        print(f"{entry['file']}  {told}")
-    return 0 if all(entry["ok"] for entry in results) else 1
-
-
-def _status(options: argparse.Namespace) -> int:
-    """Say how a running server is; 1 when it is not ready."""
-    from clients import Client
-
-    with _reached(), Client(_absolute(options.endpoint)) as client:
-        health, ready = client.health(), client.ready()
-    with _reached(), Client(_control_of(_absolute(options.endpoint))) as client:
-        stats = dict(client.stats())
-    found = {"state": health.state, "ready": ready, **nested(stats)}
-    if options.json:
-        print(json.dumps(found))
-    else:
-        print(f"{health.state}, {'ready' if ready else 'not ready'}")
-        print("\n".join(f"{name:<34} {value}" for name, value in stats.items() if name != "state"))
-    return 0 if ready else 1
 
 
 def _process(options: argparse.Namespace) -> int:
@@ -252,23 +266,6 @@ def _process(options: argparse.Namespace) -> int:
 
 
 # --- pieces ------------------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _reached() -> Iterator[None]:
-    """Turn a client's exception about the server into one line."""
-    from clients import SlotlineError
-
-    try:
-        yield
-    except SlotlineError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _control_of(endpoint: str) -> str:
-    """Return where statistics are answered: beside a clients' ipc endpoint, or the control endpoint that was given."""
-    is_clients = endpoint.startswith("ipc://") and not endpoint.endswith(("control", ".control"))
-    return endpoint + ".control" if is_clients else endpoint
 
 
 def _load(name: str, endpoint: str | None) -> Config:

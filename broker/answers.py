@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from schemas.arena import Words
 from schemas.config import ServerConfig
 from schemas.messages import (
     Body,
@@ -18,6 +19,7 @@ from schemas.messages import (
 from schemas.params import Params
 from schemas.status import VERSION, Code, ControlOp, HealthScope, RequestError
 from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_LIST, MAX_STATS
+from schemas.words import GPU_PINNED_BYTES, GPU_POOL_BYTES, column_of
 
 from .core import Core
 from .lanes import Lane
@@ -29,10 +31,15 @@ EXTENSIONS = ("packed", "deadline_budget", "born_us")
 
 
 class Answers:
-    """Knows the server well enough to describe it. *outboxes* are those of all its doors: what waits there is in flight."""
+    """Knows the server well enough to describe it. *outboxes* are those of all its doors: what waits there is in flight.
 
-    def __init__(self, core: Core, config: ServerConfig, epoch: int) -> None:
+    Args:
+        columns: the board's, where workers write what memory they have on a GPU; None where there is no board.
+    """
+
+    def __init__(self, core: Core, config: ServerConfig, epoch: int, columns: Words | None = None) -> None:
         self._core = core
+        self._columns = columns
         self._config = config
         self._epoch = epoch
         self._lanes = {lane.plan.name: lane for lane in core.lanes}
@@ -76,7 +83,16 @@ class Answers:
         stats |= {"state": self.state, "epoch": f"{self._epoch:016x}"}
         for lane in self._core.lanes:
             stats |= {f"lane.{lane.plan.name}.{key}": value for key, value in _lane_stats(lane).items()}
+            stats |= {f"lane.{lane.plan.name}.gpu.{key}": value for key, value in self._gpu_bytes(lane).items()}
         return stats
+
+    def _gpu_bytes(self, lane: Lane) -> dict[str, int]:
+        """Return what the processes that serve a lane have on GPUs; lanes that share a process all show what it has."""
+        words = {"pool_bytes": GPU_POOL_BYTES, "pinned_bytes": GPU_PINNED_BYTES}
+        if self._columns is None:
+            return dict.fromkeys(words, 0)
+        columns = [column_of(number) for serving in lane.replicas for number in serving]
+        return {name: sum(int(self._columns[column, word]) for column in columns) for name, word in words.items()}
 
     def _welcome(self) -> Welcome:
         config = self._config

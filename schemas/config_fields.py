@@ -237,7 +237,10 @@ class LaneConfig:
             "Look for messages without sleeping: an idle lane answers sooner, for a core. auto: if every process can have one.",
         ),
     )
-    device: str = field(default="cpu", metadata=about(one_of("cpu"), "Where the model runs."))
+    device: str = field(
+        default="cpu",
+        metadata=about(one_of("auto", "cpu", "cuda"), "Where the model runs; auto: on a GPU where one can be used."),
+    )
     processes: tuple[tuple[str, ...], ...] = field(
         default=(),
         metadata=about(

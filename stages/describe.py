@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from schemas.config import Config, LaneConfig, load_config
-from schemas.plan import LanePlan, Plan
-from schemas.status import ConfigError
+from schemas.plan import DevicePlan, LanePlan, Plan
+from schemas.status import ConfigError, DeviceError
 
+from .detect import Detector
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
 from .postprocess import load_function
@@ -28,12 +29,18 @@ def describe(config: Config) -> Plan:
 
     Raises:
         ConfigError: a model, a library or a function is missing or does not fit; one line with the cure.
+        DeviceError: a lane demands a GPU that cannot be used.
     """
     sys.path.append(str(config.base))
+    # First, because what is wrong with the packages of a GPU may keep a model from loading too.
+    detector = Detector()
+    devices = [detector.choose(lane) for lane in config.lanes]
     models = {lane.name: _spec(lane) for lane in config.lanes if lane.model is not None}
     for lane in config.lanes:
         _check_code(lane)
-    return build_plan(config, models)
+    plan = build_plan(config, models)
+    lanes = (dataclasses.replace(lane, device=device) for lane, device in zip(plan.lanes, devices, strict=True))
+    return dataclasses.replace(plan, lanes=tuple(lanes))
 
 
 def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
@@ -44,7 +51,7 @@ def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
     try:
         answer: dict[str, Any] = {"plan": dataclasses.asdict(describe(load_config(path, endpoint)))}
     except ConfigError as error:
-        answer = {"error": str(error)}
+        answer = {"error": str(error), "is_device": isinstance(error, DeviceError)}
     with open(descriptor, "wb") as answers:
         answers.write(json.dumps(answer).encode() + b"\n")
     os._exit(0)
@@ -67,7 +74,7 @@ def _check_code(lane: LaneConfig) -> None:
 
 
 def summary(plan: LanePlan) -> dict[str, object]:
-    """Return what ``check`` tells about a lane: bytes per slot and in all, the links, the cut."""
+    """Return what ``check`` tells about a lane: bytes per slot and in all, the links, the cut, the device."""
     per_slot = {region.name: region.stride for region in plan.regions}
     return {
         "lane": plan.name,
@@ -78,7 +85,13 @@ def summary(plan: LanePlan) -> dict[str, object]:
         "outputs": [_spec_text(s.name, s.dtype.name, s.shape) for s in plan.outputs] or ["the inputs"],
         "stages": [f"{step.stage} ({step.use})" for step in plan.steps],
         "max_batch_size": plan.max_batch_size,
+        **(_device(plan.device) if plan.device else {}),
     }
+
+
+def _device(device: DevicePlan) -> dict[str, object]:
+    told: dict[str, object] = {"device": device.kind, "device_reason": device.reason}
+    return told | ({"device_about": device.about} if device.about else {})
 
 
 def check_all(plan: Plan) -> dict[str, Any]:

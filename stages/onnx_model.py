@@ -178,6 +178,10 @@ def import_onnxruntime() -> ModuleType:
         import onnxruntime
     except ImportError as error:
         raise ConfigError(f"inference needs onnxruntime ({error}): pip install 'slotline[cpu]'") from error
+    # Two packages write this directory; after one of them was removed, what is left imports as an empty module.
+    if not hasattr(onnxruntime, "InferenceSession"):
+        cure = "pip uninstall -y onnxruntime onnxruntime-gpu && pip install 'slotline[cpu]'"
+        raise ConfigError(f"the installed onnxruntime is not whole (no InferenceSession): {cure}")
     module: ModuleType = onnxruntime
     return module
 

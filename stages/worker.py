@@ -21,6 +21,8 @@ from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
 from schemas.words import TURNS, column_of
 
 from .call_marks import CallMarks
+from .device import Device
+from .device_event import say_selected, show_bytes
 from .faults import fault_hook
 from .links import make_link
 from .memory_limit import limit_memory
@@ -67,6 +69,7 @@ class Worker:
         self._pull.setsockopt(zmq.RCVTIMEO, IDLE_POLL_NS // 1_000_000)
         self._pull.bind(worker_endpoint(spawn.directory, spawn.process, spawn.incarnation))
         self._fault = fault_hook(spawn.name)
+        self._devices: list[Device] = []
         lanes = [plan.lanes[index] for index in plan.processes[spawn.process].lanes]
         self._lanes = {lane.index: self._lane(lane, config) for lane in lanes}
         wanted = {work.next_process for work in self._lanes.values() if work.next_process >= 0}
@@ -102,6 +105,9 @@ class Worker:
                 runs_ns = step.engine.warm_up()
                 runner.warmed_up(max(runs_ns.values(), default=0))
                 get_logger().info("warmed_up", lane=plan.name, runs_us={b: ns // 1000 for b, ns in runs_ns.items()})
+                say_selected(plan, step.engine.device, runs_ns)
+                self._devices.append(step.engine.device)
+                show_bytes(self._column, self._devices)
 
     def run(self) -> None:
         """Say that this process is ready, then serve until it is killed."""

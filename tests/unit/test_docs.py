@@ -86,7 +86,8 @@ def test_every_command_shown_is_one(page: Path) -> None:
     for line in shell_lines(page.read_text(encoding="utf-8")):
         command = COMMAND.fullmatch(line)
         if command:
-            run._parser().parse_args(shlex.split(command[1] or command[2]))
+            words = shlex.split(command[1] or command[2])
+            run._parser(words[0]).parse_args(words)
         for script in re.findall(r"python ((?:docs|bench|tests)/\S+\.py)", line):
             assert (ROOT / script).is_file(), line
         for module in re.findall(r"python -m (bench[\w.]*)", line):

@@ -67,3 +67,15 @@ def test_a_timeout_that_is_none_is_refused(seconds: str, capsys: pytest.CaptureF
 
     assert ended.value.code == 2
     assert "--timeout" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tool", ["bench", "chaos"])
+def test_a_tool_of_the_source_tree_says_where_it_is(
+    tool: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no part of the package: an installed command names the tree's."""
+    monkeypatch.setitem(run.TOOLS, tool, ("bench.not_in_this_tree", "measures"))
+    errors, output = give_up([tool, "demo", "--json"], capsys)
+
+    assert errors == f"slotline: {tool}: comes with the source tree, not with the package; there: python run.py {tool}\n"
+    assert json.loads(output)["error"] in errors
