@@ -1,6 +1,6 @@
 """A device without a GPU that does its work as late, as early and as mixed as the rules of ``device.py`` allow. For tests alone.
 
-What is queued waits until the seed lets it be done, in an order that the seed decides, held back by nothing but ``after``. Every copy
+What is queued waits until the seed lets it be done, in an order that it decides, held back by nothing but ``after``. Every copy
 and every run spoils its target first and fills it some steps later, as work under way does. So what waits for too little reads
 spoiled bytes here, whereas on a real device it might be right a thousand times. Memory of the device is apart from the host's.
 """
