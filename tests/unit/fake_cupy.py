@@ -44,8 +44,8 @@ class FakeCupy:
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=self.runtime, Device=lambda index: SimpleNamespace(use=lambda: None), Stream=self._stream,
-            MemoryPool=lambda: FakePool(self._limit), Event=lambda block, disable_timing: FakeEvent(self.device), PinnedMemory=bytearray,
-            PinnedMemoryPointer=lambda memory, offset: memory, set_allocator=lambda allocator: None,
+            MemoryPool=lambda: FakePool(self._limit), Event=lambda block, disable_timing: FakeEvent(self.device),
+            PinnedMemory=bytearray, PinnedMemoryPointer=lambda memory, offset: memory, set_allocator=lambda allocator: None,
         )  # fmt: skip
 
     def queue(self, stream: int, target: Bytes, do: Any) -> None:
