@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from schemas.config_curve import CurveConfig
+from schemas.config_gpu import GpuConfig
 from schemas.config_rules import GIB, KIB, MIB, NAME, Rule, about, number, one_of, text, whole, yes_no, yes_no_auto
 from schemas.config_stage import StageConfig, lane_stages
 
@@ -99,24 +101,6 @@ class ServerConfig:
     log_level: str = field(
         default="info",
         metadata=about(one_of("debug", "info", "warning", "error"), "Least level of log lines."),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class CurveConfig:
-    """Keys of the clients' endpoint. With this table it takes only clients whose key is listed, whatever its transport."""
-
-    secret_key: Path = field(
-        metadata=about(
-            text(r".+", "a path"),
-            "The server's secret key, made by the command keys server; read at start. Relative to the config file.",
-        )
-    )
-    clients: Path = field(
-        metadata=about(
-            text(r".+", "a path"),
-            "Directory with NAME.pub of each client that may come in; its name in logs is NAME. Looked at twice a second.",
-        )
     )
 
 
@@ -266,6 +250,7 @@ class LaneConfig:
             default="none: processes of its own",
         ),
     )
+    gpu: GpuConfig = field(default=GpuConfig())
     decode: StageConfig = field(default=StageConfig("tensor"))
     preprocess: StageConfig = field(default=StageConfig("none"))
     postprocess: StageConfig = field(default=StageConfig("none"))

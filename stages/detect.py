@@ -38,7 +38,7 @@ class Detector:
             return None
         if lane.device == "cpu":
             return DevicePlan("cpu", "info", 'device = "cpu"')
-        index = 0
+        index = lane.gpu.device_id
         if index not in self._facts:
             self._facts[index] = probe(index)
         return choose(lane.device, self._facts[index], index=index, key=f"lane.{lane.name}.device")

@@ -37,10 +37,14 @@ class Stream(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Memory of one buffer: *host*, flat uint8, is the CPU's side, *address* the device's. On a CPU both are the same bytes."""
+    """Memory of one buffer: *host*, flat uint8, is the CPU's side, *address* the device's. On a CPU both are the same bytes.
+
+    *owner* keeps the device's side alive, where that is not *host*.
+    """
 
     host: Bytes
     address: int
+    owner: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class Device(Protocol):
         pads: whether batches run in sizes of powers of two, because each other size has its price; else exactly as they are.
         direct_bytes: rows from this size on are uploaded one by one from adopted memory, smaller ones gathered first.
         pool_bytes, pinned_bytes: memory taken on the device and, page-locked, on the host.
+        registered_bytes: adopted memory.
     """
 
     kind: str
@@ -105,6 +110,9 @@ class Device(Protocol):
 
     @property
     def pinned_bytes(self) -> int: ...
+
+    @property
+    def registered_bytes(self) -> int: ...
 
     def block(self, nbytes: int) -> Block:
         """Return memory of its own; it lives as long as the block.

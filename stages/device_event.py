@@ -25,7 +25,7 @@ def say_selected(lane: LanePlan, device: Device, batches: Iterable[int]) -> None
         batches=list(batches),
         pool_bytes=device.pool_bytes,
         pinned_bytes=device.pinned_bytes,
-        registered_bytes=getattr(device, "registered_bytes", 0),
+        registered_bytes=device.registered_bytes,
     )
 
 

@@ -69,7 +69,7 @@ class FakeDevice:
         self.direct_bytes = direct_bytes
         self.races: list[str] = []
         self.fails_next = False
-        self.pool_bytes = 0
+        self.pool_bytes = self.registered_bytes = 0
         self._random = random.Random(seed)
         self._streams: list[deque[_Entry]] = [deque() for _ in Stream]
         self._favour()
@@ -86,6 +86,7 @@ class FakeDevice:
 
     def adopt(self, memory: Bytes) -> bool:
         self._adopted.append((memory.ctypes.data, memory.nbytes))
+        self.registered_bytes += memory.nbytes
         return True
 
     def has_adopted(self, source: Array) -> bool:

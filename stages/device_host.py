@@ -19,6 +19,7 @@ class HostDevice:
     direct_bytes = sys.maxsize
     pool_bytes = 0
     pinned_bytes = 0
+    registered_bytes = 0
 
     def block(self, nbytes: int) -> Block:
         """Return private memory; pages that are never touched cost nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,7 +43,11 @@ def error_text(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a session has its tensors, in onnxruntime's words: *device* "cpu" or "cuda", its number, and options of each run."""
+    """Where a session has its tensors, in onnxruntime's words: *device* "cpu" or "cuda", and its number.
+
+    *run_options* are those of a run that writes to given memory alone. Outputs that onnxruntime allocates are on the host when a
+    run without options returns.
+    """
 
     device: str = "cpu"
     index: int = 0
@@ -77,6 +81,8 @@ class OnnxModel:
             for spec, node in zip(self.outputs, outputs, strict=True)
             if spec.shape and node.shape[0] in row_dims and -1 not in spec.shape[1:]
         )
+        if len(self.sized) < len(self.outputs):
+            self._place = replace(self._place, run_options=None)
 
     def bind(self, inputs: Sequence[Bound], outputs: Sequence[Bound]) -> OnnxCall:
         """Return the session bound by address, once: binding costs more than a small model's run."""

@@ -23,6 +23,7 @@ from schemas.plan import LanePlan, StepPlan
 from schemas.status import Code, ConfigError, RequestError, printable
 
 from .decode import decode_image
+from .device import Bytes
 from .device_host import HostDevice
 from .engine import Engine
 from .flight import Flight
@@ -171,6 +172,11 @@ class Infer:
         self._launched: deque[_Launched] = deque()
         self.static_key = engine.row_shapes if source.plan.static else None
 
+    def adopt(self, memory: Bytes) -> None:
+        """Have the device read rows from where they lie in *memory*, the lane's, if that is where they are."""
+        if self._source.plan.shared:
+            self.engine.adopt(memory)
+
     @property
     def has_room(self) -> bool:
         """True when another batch may be launched."""
@@ -249,7 +255,8 @@ def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[
     source, target = links[step.source], links[step.target]
     if step.stage == "infer":
         check_model(lane, plan)
-        return Infer(source, target, make_engine(lane, max(plan.max_batch_size, plan.max_rows)))
+        assert plan.device is not None
+        return Infer(source, target, make_engine(lane, max(plan.max_batch_size, plan.max_rows), plan.device.kind))
     if step.use == "image":
         return DecodeImage(source, target, lane)
     if step.use == "resize":
@@ -259,8 +266,13 @@ def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[
     return Function(source, target, getattr(lane, step.stage), f"lane.{lane.name}.{step.stage}")
 
 
-def make_engine(lane: LaneConfig, max_batch_size: int) -> Engine:
-    """Load the lane's model."""
+def make_engine(lane: LaneConfig, max_batch_size: int, device: str) -> Engine:
+    """Load the lane's model onto *device*, "cpu" or "cuda"."""
+    if device == "cuda":
+        # Here and not above: no other process, and none without a GPU, loads what belongs to it.
+        from .cuda_engine import make_cuda_engine
+
+        return make_cuda_engine(lane, max_batch_size)
     return Engine(load_model(lane, max_batch_size), HostDevice(), max_batch_size=max_batch_size)
 
 

@@ -95,6 +95,9 @@ class Worker:
         column = column_of(self._spawn.incarnation)
         marks = CallMarks(self._column, arena.run_pairs[column], plan.index, time.monotonic_ns)
         runner = LaneRunner(plan, part, steps, links, arena, marks)
+        for step in steps:
+            if isinstance(step, Infer):
+                step.adopt(arena.memory)
         self._warm_up(plan, steps, runner)
         hands = SlotHands(arena, self._column, incarnation=self._spawn.incarnation, fault=self._fault)
         return LaneWork(plan, part, runner, hands, arena.holder)

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from schemas.status import ConfigError
-from stages.onnx_model import open_session
+from stages.onnx_model import read_model
 
 
 def test_what_is_left_of_two_packages_is_told_as_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,4 +17,4 @@ def test_what_is_left_of_two_packages_is_told_as_broken(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "onnxruntime", ModuleType("onnxruntime"))
 
     with pytest.raises(ConfigError, match=r"not whole .*: pip uninstall -y onnxruntime onnxruntime-gpu && pip install"):
-        open_session(Path(__file__), threads=1, spin=False)
+        read_model(Path(__file__), max_batch_size=1)
