@@ -23,6 +23,8 @@ from typing import Any, TypeAlias
 from schemas.spawn import die_with_parent
 from schemas.status import printable
 
+from .device_choice import NO_DRIVER
+
 Found: TypeAlias = dict[str, Any]
 
 DRIVER_LIBRARY = "libcuda.so.1"
@@ -58,7 +60,7 @@ def driver() -> Found:
     try:
         library = ctypes.CDLL(DRIVER_LIBRARY)
     except OSError:
-        return {"driver_error": "NVIDIA driver not found"}
+        return {"driver_error": NO_DRIVER}
     code = library.cuInit(0)
     if code != 0:
         return {"driver_error": f"the NVIDIA driver does not start: cuInit gives {code}"}

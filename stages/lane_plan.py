@@ -28,6 +28,7 @@ from schemas.plan import (
 from schemas.status import ConfigError
 from schemas.tensors import ITEM_BYTES, DType, TensorSpec, element_count
 
+from .resize_plan import resize_plan
 from .worker_plan import check_count, join_processes
 
 
@@ -177,6 +178,9 @@ class _LaneBuilder:
             return _declared_link(name, setting.outputs)
         if setting.use == "image":
             return self._pixels_link(name, setting.params)
+        if setting.use == "resize":
+            spec, tensor = resize_plan(self._lane, self._model.inputs[0] if self._model else None)
+            return _fixed_link(name, [(tensor, spec.dtype, (1, *spec.shape), (1, *spec.shape))], static=True)
         return self._standardized_link(name)
 
     def _pixels_link(self, name: str, params: Mapping[str, object]) -> LinkPlan:

@@ -34,6 +34,8 @@ from .onnx_model import OnnxModel, read_model
 from .postprocess import load_function, real_shapes
 from .preprocess import BUILT_IN
 from .raw_pixels import raw_pixels
+from .resize import resize_row
+from .resize_plan import spec_of
 
 # A user's function that fails on each request is logged this often.
 SAY_AGAIN_NS = 10_000_000_000
@@ -85,6 +87,25 @@ class Preprocess:
         except MemoryError as error:
             raise no_memory() from error
         self._target.commit(slot, {self._name: shape})
+
+
+class Resize:
+    """Pixels of any size to a model's row of one size, by the numpy twin of the GPU's kernel."""
+
+    def __init__(self, source: Link, target: Link, lane: LaneConfig) -> None:
+        self._source, self._target = source, target
+        (self._row,) = target.plan.tensors
+        self._spec = spec_of(lane, self._row.dtype, self._row.shape[1:])
+
+    def run(self, slot: int) -> None:
+        """Write the row of the slot's picture."""
+        (pixels,) = self._source.read(slot).values()
+        try:
+            row = self._target.buffers(slot)[self._row.name].reshape(self._row.shape)
+            resize_row(self._spec, pixels, row[0])  # type: ignore[arg-type]
+        except MemoryError as error:
+            raise no_memory() from error
+        self._target.commit(slot, {self._row.name: self._row.shape})
 
 
 class Function:
@@ -238,6 +259,8 @@ def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[
         return Infer(source, target, make_engine(lane, max(plan.max_batch_size, plan.max_rows), plan.device.kind))
     if step.use == "image":
         return DecodeImage(source, target, lane)
+    if step.use == "resize":
+        return Resize(source, target, lane)
     if step.use in BUILT_IN:
         return Preprocess(source, target, step.use)
     return Function(source, target, getattr(lane, step.stage), f"lane.{lane.name}.{step.stage}")

@@ -12,14 +12,18 @@ from bench.gpu.nvrtc import DISTRIBUTIONS, Nvrtc, find_library
 from bench.gpu.pictures import SPECS, pictures_for
 from bench.gpu.registry import Outcome, Skipped, check
 from bench.gpu.shim import Shim, compile_shim, has_compiler
+from bench.order_stress import fake_engine, run_random
 from schemas.tensors import NUMPY_NAME
 from stages.detect import probe
+from stages.device import Stream
 from stages.device_choice import findings
+from stages.engine import Engine
+from stages.flight import Flight
 from stages.gpu_kernel import options, source
 from stages.resize import resize_rows
 
 CAPABILITIES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
-STRESS_SEEDS = 200
+STRESS_SEEDS, FAULTY_SEEDS = 200, 50
 
 
 @check("cpu")
@@ -48,6 +52,23 @@ def kernel_compiles() -> Outcome:
     compiler = Nvrtc(library)
     sizes = {f"sm_{major}{minor}": len(compiler.compile(source(), options(major, minor))) for major, minor in CAPABILITIES}
     return all(sizes.values()), {"nvrtc": compiler.version, "code_bytes": sizes}
+
+
+@check("cpu", limit_s=90)
+def order_on_the_fake() -> Outcome:
+    """The stress test of tier A on a fake device: no row is wrong in any order; with a wait left out each order shows it."""
+    wrong = [text for seed in range(STRESS_SEEDS) for text in run_random(fake_engine, seed)]
+    seen = sum(bool(run_random(lambda seed: fake_engine(seed, Impatient), seed)) for seed in range(FAULTY_SEEDS))
+    figures = {"seeds": STRESS_SEEDS, "wrong": len(wrong), "faulty_seeds": FAULTY_SEEDS, "fault_seen": seen}
+    return not wrong and seen == FAULTY_SEEDS, figures
+
+
+class Impatient(Engine):
+    """An engine with a planted fault: it computes without waiting for the upload."""
+
+    def _compute(self, flight: Flight) -> None:
+        self.device.run(flight.binding.call)
+        self.device.record(Stream.COMPUTE, flight.computed)
 
 
 @check("cpu", limit_s=100)
