@@ -147,9 +147,9 @@ class _Stress:
         self._free = list(range(SLOTS))
         self._engine = engine
         self._fake = engine.device if isinstance(engine.device, FakeDevice) else None
-        engine.adopt(self._slots.memory)
         spoil_what_is_released(engine)
         self._infer = Infer(self._slots, self._slots, engine)  # type: ignore[arg-type]
+        self._infer.adopt(self._slots.memory)
         self._air: deque[_Batch] = deque()
         self._again: list[_Batch] = []
         self._wrong: list[str] = []
@@ -157,7 +157,7 @@ class _Stress:
     def run(self, batches: int) -> list[str]:
         """Have so many batches answered; return what was wrong with the first that was, or with the order of things."""
         while not self._found() and (batches or self._air or self._again):
-            may_launch = self._infer.has_room and bool(self._again or (batches and self._free))
+            may_launch = self._engine.has_room and bool(self._again or (batches and self._free))
             if not may_launch or (self._air and self._random.random() < 0.4):
                 self._look()
             elif self._again:
@@ -202,8 +202,8 @@ class _Stress:
     def _look(self) -> None:
         """Take what has landed, sometimes by waiting for it, and compare."""
         if self._random.random() < 0.3:
-            self._infer.wait()
-        elif not self._infer.has_landed:
+            self._engine.wait()
+        elif not self._engine.has_landed:
             return
         self._infer.land()
         batch = self._air.popleft()

@@ -34,15 +34,7 @@ class CallMarks:
         if self._air:
             # Between two calls nobody is to blame: half of each would be wrong, and one slot twice would be two deaths.
             self._column[RUN_STARTED_NS] = 0
-            return self._mark([*hops, *self._air], limit_ns)
-        return self._mark(hops, limit_ns)
-
-    def leave(self) -> int:
-        """Mark the call as over and return when, ns."""
-        self._column[RUN_STARTED_NS] = 0
-        return self._mark(self._air, self._air_limit_ns) if self._air else self.now_ns()
-
-    def _mark(self, hops: Sequence[Hop], limit_ns: int) -> int:
+            hops = [*hops, *self._air]
         count = len(hops)
         if count == 1:
             self._one_pair[0] = hops[0][0] << 32 | hops[0][1]
@@ -54,3 +46,8 @@ class CallMarks:
         began = self.now_ns()
         self._column[RUN_STARTED_NS] = began
         return began
+
+    def leave(self) -> int:
+        """Mark the call as over and return when, ns."""
+        self._column[RUN_STARTED_NS] = 0
+        return self.enter((), self._air_limit_ns) if self._air else self.now_ns()

@@ -57,6 +57,11 @@ class Bound:
     block: Block
     nbytes: int
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.nbytes // self.shape[0]
+
 
 class Call(Protocol):
     """A model bound to the buffers of one flight, for one bucket."""

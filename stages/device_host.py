@@ -33,7 +33,7 @@ class HostDevice:
         return False
 
     def upload(self, block: Block, nbytes: int) -> None:
-        """Do nothing: the model reads what was gathered."""
+        raise AssertionError("the model reads what was gathered")
 
     def upload_row(self, block: Block, offset: int, source: Array) -> None:
         raise AssertionError("nothing is adopted")
@@ -45,7 +45,7 @@ class HostDevice:
         call.run()
 
     def download(self, block: Block, nbytes: int) -> None:
-        """Do nothing: the model wrote where it is read."""
+        raise AssertionError("the model writes where it is read")
 
     def new_mark(self) -> Mark:
         return None

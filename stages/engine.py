@@ -18,6 +18,8 @@ from schemas.tensors import NUMPY_NAME, TensorSpec
 from .device import Array, Bytes, Device, Model, RowShapes, Stream
 from .flight import Flight
 
+# An attribute of an enum costs as much as a call that does nothing.
+_UPLOAD, _COMPUTE, _DOWNLOAD = Stream
 # The first run of a shape allocates inside onnxruntime; the best of three is what a warm one costs.
 _WARM_UP_RUNS = 3
 
@@ -130,7 +132,7 @@ class Engine:
 
     def abort(self, flight: Flight) -> None:
         """Take back a flight that was opened and not launched, or whose launch failed: what it queued is done before."""
-        for stream, mark in ((Stream.UPLOAD, flight.uploaded), (Stream.COMPUTE, flight.computed)):
+        for stream, mark in ((_UPLOAD, flight.uploaded), (_COMPUTE, flight.computed)):
             self.device.record(stream, mark)
             self.device.wait(mark)
         self.release(flight)
@@ -143,27 +145,29 @@ class Engine:
 
     def _upload(self, flight: Flight) -> None:
         """Queue what was gathered, and zeros behind it: what earlier batches left there must not reach this one's rows."""
-        device = self.device
-        for name, bound in flight.binding.bound.items():
-            used = bound.nbytes // flight.bucket * flight.rows
-            if name not in flight.direct:
-                device.upload(bound.block, used)
-            if used < bound.nbytes:
-                device.clear(bound.block, used, bound.nbytes)
-        device.record(Stream.UPLOAD, flight.uploaded)
+        device, binding, rows = self.device, flight.binding, flight.rows
+        for bound in binding.read:
+            if bound.name not in flight.direct:
+                device.upload(bound.block, bound.row_bytes * rows)
+        if rows < flight.bucket:
+            for bound in binding.bound.values():
+                device.clear(bound.block, bound.row_bytes * rows, bound.nbytes)
+        device.record(_UPLOAD, flight.uploaded)
 
     def _compute(self, flight: Flight) -> None:
         """Queue the model behind the upload."""
-        self.device.after(Stream.COMPUTE, flight.uploaded)
-        self.device.run(flight.binding.call)
-        self.device.record(Stream.COMPUTE, flight.computed)
+        device = self.device
+        device.after(_COMPUTE, flight.uploaded)
+        device.run(flight.binding.call)
+        device.record(_COMPUTE, flight.computed)
 
     def _download(self, flight: Flight) -> None:
         """Queue the outputs of the rows that are there behind the model."""
-        self.device.after(Stream.DOWNLOAD, flight.computed)
+        device = self.device
+        device.after(_DOWNLOAD, flight.computed)
         for bound in flight.binding.written:
-            self.device.download(bound.block, bound.nbytes // flight.bucket * flight.rows)
-        self.device.record(Stream.DOWNLOAD, flight.landed)
+            device.download(bound.block, bound.row_bytes * flight.rows)
+        device.record(_DOWNLOAD, flight.landed)
 
     # --- before the first request ----------------------------------------------------------------------------------------
 

@@ -22,12 +22,17 @@ MAX_BINDINGS = 256
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The model bound for one batch shape; *inputs* and *outputs* are host views with the bucket's rows."""
+    """The model bound for one batch shape.
+
+    *bound* are its inputs by name; *inputs* and *outputs* are host views with the bucket's rows; *read* and *written* are the
+    inputs and outputs whose device side is apart from the host's, so that they must be copied.
+    """
 
     call: Call
     bound: Mapping[str, Bound]
     inputs: dict[str, Array]
     outputs: dict[str, Array]
+    read: tuple[Bound, ...]
     written: tuple[Bound, ...]
 
 
@@ -127,7 +132,7 @@ class Flight:
             if spec.name in self._output_blocks
         )
         call = self._model.bind(inputs, outputs)
-        return Binding(call, {b.name: b for b in inputs}, _views(inputs), _views(outputs), outputs)
+        return Binding(call, {b.name: b for b in inputs}, _views(inputs), _views(outputs), _apart(inputs), _apart(outputs))
 
 
 def tensor_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
@@ -142,6 +147,11 @@ def _fixed_bytes(spec: TensorSpec, rows: int) -> int:
 
 def _bound(spec: TensorSpec, shape: tuple[int, ...], block: Block) -> Bound:
     return Bound(spec.name, spec.dtype, shape, block, tensor_bytes(spec.dtype, shape))
+
+
+def _apart(tensors: Sequence[Bound]) -> tuple[Bound, ...]:
+    """Return those whose two sides are not the same bytes."""
+    return tuple(bound for bound in tensors if bound.block.address != bound.block.host.ctypes.data)
 
 
 def _views(tensors: Sequence[Bound]) -> dict[str, Array]:

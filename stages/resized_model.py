@@ -40,9 +40,7 @@ class ResizedModel:
         max_rows, max_pixels: most rows of a batch, most pixels of a picture.
     """
 
-    def __init__(
-        self, inner: Model, spec: ResizeSpec, kernel: Kernel, device: Device, *, max_rows: int, max_pixels: int
-    ) -> None:
+    def __init__(self, inner: Model, spec: ResizeSpec, kernel: Kernel, device: Device, *, max_rows: int, max_pixels: int) -> None:
         tail = () if spec.channels == 1 else (spec.channels,)
         self.name = inner.name
         self.inputs = (TensorSpec(PIXELS, DType.UINT8, (-1, -1, -1, *tail)),)
@@ -116,7 +114,5 @@ class PixelRows:
     def commit(self, slot: int, shapes: Mapping[str, tuple[int, ...]], *, strided: bool = False) -> None:
         self._link.commit(slot, shapes, strided=strided)
 
-    def scatter(
-        self, slots: Sequence[int], rows: Sequence[int], outputs: Mapping[str, Array]
-    ) -> list[RequestError | None]:
+    def scatter(self, slots: Sequence[int], rows: Sequence[int], outputs: Mapping[str, Array]) -> list[RequestError | None]:
         return self._link.scatter(slots, rows, outputs)

@@ -96,7 +96,7 @@ class LaneRunner:
         if self._infer is None:
             return None
         wake_ns = None
-        if self._infer.has_room:
+        if self._infer.engine.has_room:
             wake_ns = 0 if self._again else self._batcher.next_wake_ns()
         if self._air:
             look_ns = self._marks.now_ns() + POLL_NS
@@ -114,15 +114,15 @@ class LaneRunner:
         infer = self._infer
         if infer is None:
             return
-        if infer.has_room and (batch := self._next_batch(now_ns)) is not None:
+        if infer.engine.has_room and (batch := self._next_batch(now_ns)) is not None:
             self._run_batch(infer, batch)
-        while self._air and infer.has_landed:
+        while self._air and infer.engine.has_landed:
             self._land(infer, flush)
 
     def wait(self, flush: Callable[[int], None]) -> None:
         """Sleep until the batch that was launched first has landed, and hand it on; one must be on its way."""
         assert self._infer is not None
-        self._infer.wait()
+        self._infer.engine.wait()
         self._land(self._infer, flush)
 
     # --- before the model ------------------------------------------------------------------------------------------------
@@ -214,8 +214,7 @@ class LaneRunner:
             self._fail_batch(batch, error)
         else:
             self._air.append((batch, began_ns))
-            if not infer.has_landed:
-                self._note_air()
+            self._note_air()
 
     def _land(self, infer: Infer, flush: Callable[[int], None]) -> None:
         """Hand on the batch that was launched first, which has landed."""
@@ -232,7 +231,10 @@ class LaneRunner:
             self._hand_on(batch.items, errors, now_ns, flush)
 
     def _note_air(self) -> None:
-        self._marks.on_device([hop for batch, _ in self._air for hop in batch.items], self._run_hang_ns)
+        """Tell the marks what is on its way."""
+        air = self._air
+        hops = [hop for batch, _ in air for hop in batch.items] if len(air) > 1 else air[0][0].items if air else []
+        self._marks.on_device(hops, self._run_hang_ns)
 
     def _fail_batch(self, batch: Batch[Hop], error: RequestError) -> None:
         """Take note of a batch that failed as a whole: one request has the error, several run once more, each alone."""

@@ -10,7 +10,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
@@ -153,15 +152,6 @@ def _text_of(error: BaseException) -> str:
         return type(error).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class _Launched:
-    """A batch on its way: its flight, and whose it is."""
-
-    flight: Flight
-    slots: Sequence[int]
-    rows: Sequence[int]
-
-
 class Infer:
     """The model: gathers a batch's rows, launches it, and hands each slot its rows of the outputs when it has landed."""
 
@@ -169,18 +159,14 @@ class Infer:
         self._source, self._target = source, target
         self.engine = engine
         self._names = [spec.name for spec in engine.inputs]
-        self._launched: deque[_Launched] = deque()
+        self._reads_rows = False
+        # What is on its way: the slots of each batch, and the rows of each slot.
+        self._launched: deque[tuple[Sequence[int], Sequence[int]]] = deque()
         self.static_key = engine.row_shapes if source.plan.static else None
 
     def adopt(self, memory: Bytes) -> None:
         """Have the device read rows from where they lie in *memory*, the lane's, if that is where they are."""
-        if self._source.plan.shared:
-            self.engine.adopt(memory)
-
-    @property
-    def has_room(self) -> bool:
-        """True when another batch may be launched."""
-        return self.engine.has_room
+        self._reads_rows = self._source.plan.shared and self.engine.adopt(memory)
 
     def shape_of(self, slot: int) -> tuple[Shapes, int]:
         """Return the trailing shapes of a slot's inputs (equal ones may share a batch) and its rows.
@@ -208,21 +194,13 @@ class Infer:
         flight = self.engine.open(sum(rows), shapes)
         try:
             for name in self._names:
-                self._fill(flight, name, slots)
+                if not (self._reads_rows and self._is_read(flight, name, slots)):
+                    self._source.gather(name, slots, flight.inputs[name])
             self.engine.launch(flight)
         except RequestError:
             self.engine.abort(flight)
             raise
-        self._launched.append(_Launched(flight, slots, rows))
-
-    @property
-    def has_landed(self) -> bool:
-        """True when the batch that was launched first has landed."""
-        return self.engine.has_landed
-
-    def wait(self) -> None:
-        """Sleep until the batch that was launched first has landed."""
-        self.engine.wait()
+        self._launched.append((slots, rows))
 
     def land(self) -> list[RequestError | None]:
         """Give the slots of the batch that was launched first, and has landed, its outputs: one entry per slot, None = well.
@@ -230,20 +208,17 @@ class Infer:
         Raises:
             RequestError: the batch failed as a whole.
         """
-        launched = self._launched.popleft()
+        slots, rows = self._launched.popleft()
         flight = self.engine.land()
-        assert flight is launched.flight
         try:
-            return self._target.scatter(launched.slots, launched.rows, flight.outputs())
+            return self._target.scatter(slots, rows, flight.outputs())
         finally:
             self.engine.release(flight)
 
-    def _fill(self, flight: Flight, name: str, slots: Sequence[int]) -> None:
-        """Gather one input, or have the device fetch large rows from where they lie."""
-        view = flight.inputs[name]
-        is_large = view.nbytes >= len(slots) * self.engine.device.direct_bytes
-        if not (is_large and self.engine.upload_rows(flight, name, self._source.rows(name, slots))):
-            self._source.gather(name, slots, view)
+    def _is_read(self, flight: Flight, name: str, slots: Sequence[int]) -> bool:
+        """Have the device fetch the rows of an input from where they lie; False where they are small, or it cannot."""
+        is_large = flight.inputs[name].nbytes >= len(slots) * self.engine.device.direct_bytes
+        return is_large and self.engine.upload_rows(flight, name, self._source.rows(name, slots))
 
 
 def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[Link]) -> RowStep | Infer:

@@ -42,8 +42,8 @@ def on_fake_device(run: Run, device: FakeDevice, model: Path = MODEL, *, rows: i
     engine = Engine(read_model(model, max_batch_size=rows), device, max_batch_size=rows, flights=2)
     infer = run.runner._infer
     assert infer is not None
-    engine.adopt(run.arena.memory)
     run.runner._infer = Infer(infer._source, infer._target, engine)
+    run.runner._infer.adopt(run.arena.memory)
     return run
 
 
