@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from schemas.arena import LaneArena, read_descriptor, read_name, scalars
 from schemas.plan import STAMP_WORDS, LinkPlan
@@ -11,6 +15,7 @@ from schemas.templates import ReplyTemplate, TensorForm
 from schemas.tensors import DType
 from schemas.wire import MAX_INLINE_BYTES, STAGE_TIME
 
+from . import accelerator
 from .intake import Payload
 from .lanes import Lane
 from .life import Request
@@ -22,11 +27,15 @@ _MAX_U32 = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How replies with one set of outputs are made: the template, and (offset, nbytes) of what goes inline and into frames."""
+    """How replies with one set of outputs are made: the template, and (offset, nbytes) of what goes inline and into frames.
+
+    *hot* is the same for the accelerator, None for what has frames.
+    """
 
     template: ReplyTemplate
     inline: tuple[tuple[int, int], ...]
     frames: tuple[tuple[int, int], ...]
+    hot: tuple[Any, ...] | None
 
 
 class LaneReplies:
@@ -46,25 +55,38 @@ class LaneReplies:
         # Steps with nothing to do have no times.
         self._timed = [i for i, step in enumerate(lane.plan.steps) if step.use != "none"]
         self._forms: dict[object, _Form] = {}
+        self._hot = accelerator.load()[0]
+        self._all_stamps = arena.stamps.reshape(-1).view(np.uint8).data
+        self._timed_flags = bytes(i in self._timed for i in range(self._stages))
 
-    def stamps(self, slots: Sequence[int]) -> list[list[list[int]]]:
-        """Return (started_ns, done_ns, batch) of each step of each slot."""
-        if len(slots) == 1:
-            at = slots[0] * self._stages * STAMP_WORDS
-            words = self._one_stamp[at : at + self._stages * STAMP_WORDS].tolist()
-            return [[words[i : i + STAMP_WORDS] for i in range(0, len(words), STAMP_WORDS)]]
-        rows: list[list[list[int]]] = self._stamps[slots].tolist()
-        return rows
+    def results(self, requests: list[Request]) -> list[tuple[bytes, Sequence[bytes]]]:
+        """Return header and payload frames of a result each; all are copies, the slots may be freed."""
+        if self._hot is not None and self._link.static:
+            first, *others = {_wanted(request) for request in requests}
+            form = self._form(0, first)
+            if form.hot is not None and not others:
+                return [(header, ()) for header in self._hot.replies(form.hot, requests)]
+        return [self._result(*pair) for pair in zip(requests, self._stamps_of(requests), strict=True)]
 
-    def runs(self, stamps: list[list[int]]) -> list[tuple[int, int, int]]:
-        """Return (step, run_ns, batch) of the steps that did something."""
+    def runs(self, slot: int) -> list[tuple[int, int, int]]:
+        """Return (step, run_ns, batch) of the steps that did something for *slot*."""
+        stamps = self._slot_stamps(slot)
         return [(i, stamps[i][1] - stamps[i][0], stamps[i][2]) for i in self._timed]
 
-    def reply(self, request: Request, stamps: list[list[int]]) -> tuple[bytes, list[bytes]]:
-        """Return header and payload frames of a result; both are copies, the slot may be freed."""
-        payload = request.payload
-        assert isinstance(payload, Payload)
-        form = self._form(request.slot, payload.binding.layout.outputs)
+    def _stamps_of(self, requests: list[Request]) -> list[list[list[int]]]:
+        """Return (started_ns, done_ns, batch) of each step of each request."""
+        if len(requests) == 1:
+            return [self._slot_stamps(requests[0].slot)]
+        rows: list[list[list[int]]] = self._stamps[[request.slot for request in requests]].tolist()
+        return rows
+
+    def _slot_stamps(self, slot: int) -> list[list[int]]:
+        at = slot * self._stages * STAMP_WORDS
+        words = self._one_stamp[at : at + self._stages * STAMP_WORDS].tolist()
+        return [words[i : i + STAMP_WORDS] for i in range(0, len(words), STAMP_WORDS)]
+
+    def _result(self, request: Request, stamps: list[list[int]]) -> tuple[bytes, Sequence[bytes]]:
+        form = self._form(request.slot, _wanted(request))
         base, rows = request.slot * self._stride, self._rows
         inline = [rows[base + at : base + at + size] for at, size in form.inline]
         backlog_us = min((request.dispatched_ns - request.arrived_ns) // 1000, _MAX_U32)
@@ -75,7 +97,7 @@ class LaneReplies:
             backlog_us,
             inline,
         )
-        return header, [bytes(rows[base + at : base + at + size]) for at, size in form.frames]
+        return header, tuple([bytes(rows[base + at : base + at + size]) for at, size in form.frames])
 
     def error(self, slot: int) -> tuple[str, str]:
         """Return (field, message) that a stage left in *slot*."""
@@ -118,12 +140,25 @@ class LaneReplies:
         chosen = [t for t in tensors if not wanted or t[0] in wanted]
         forms = [TensorForm(n, DType(d), shape, size, size <= MAX_INLINE_BYTES) for n, d, shape, size, _ in chosen]
         places = [(offset, size) for _, _, _, size, offset in chosen]
-        form = _Form(
-            ReplyTemplate(self._plan.name, self._plan.version, forms, self._stages),
-            tuple(place for place, f in zip(places, forms, strict=True) if f.inline),
-            tuple(place for place, f in zip(places, forms, strict=True) if not f.inline),
-        )
+        template = ReplyTemplate(self._plan.name, self._plan.version, forms, self._stages)
+        inline = tuple(place for place, f in zip(places, forms, strict=True) if f.inline)
+        frames = tuple(place for place, f in zip(places, forms, strict=True) if not f.inline)
+        form = _Form(template, inline, frames, None if frames else self._hot_form(template, inline))
         if len(self._forms) >= MAX_TEMPLATES:
             self._forms.clear()
         self._forms[key] = form
         return form
+
+    def _hot_form(self, template: ReplyTemplate, inline: Sequence[tuple[int, int]]) -> tuple[Any, ...]:
+        """Return what the accelerator must know of a form: the buffers, and where things lie in them."""
+        at = template.places()
+        copies = b"".join(struct.pack("<3I", to, offset, size) for to, (offset, size) in zip(at.inline, inline, strict=True))
+        places = (self._stride, self._stages, at.route, at.timing, at.retries, at.backlog)
+        return (at.header, self._rows, self._all_stamps, copies, self._timed_flags, *places)
+
+
+def _wanted(request: Request) -> tuple[str, ...]:
+    """Return the names of the outputs that a request asks for, () for all."""
+    payload = request.payload
+    assert isinstance(payload, Payload)
+    return payload.binding.layout.outputs

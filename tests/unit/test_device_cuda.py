@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import DEMO
+from fake_cupy import FakeCupy, QueuedSumModel
 
+from bench.order_stress import DIRECT_BYTES, FLIGHTS, MAX_BATCH_SIZE, run_random
 from schemas.config import GpuConfig, parse_config
 from schemas.status import ConfigError, DeviceError
 from stages.cuda_engine import CUDA_PROVIDER, check_budget, count_nodes, provider_options
 from stages.device_cuda import MAX_DIRECT_BYTES, MIN_DIRECT_BYTES, CudaDevice, break_even, chunks
+from stages.engine import Engine
 from stages.steps import make_engine
 
 GIB = 1 << 30
@@ -77,6 +81,75 @@ def test_nodes_are_counted_by_whether_they_are_on_the_gpu() -> None:
 
     assert count_nodes(parts) == (6, 2)
     assert count_nodes([]) == (0, 0)
+
+
+def cuda_device(monkeypatch: pytest.MonkeyPatch, cupy: FakeCupy, *, pool_bytes: int = GIB) -> CudaDevice:
+    """Return the CUDA device over a stand-in for cupy."""
+    monkeypatch.setattr("stages.device_cuda.load_cupy", lambda: cupy)
+    device = CudaDevice(0, pool_bytes=pool_bytes)
+    device.direct_bytes = DIRECT_BYTES
+    return device
+
+
+@pytest.mark.parametrize("refuses", [1 << 30, 0])
+def test_the_engine_is_right_on_the_calls_of_cuda(monkeypatch: pytest.MonkeyPatch, refuses: int) -> None:
+    """Each on its stream, in any order that events allow; rows read from where they lie, or gathered where that is refused."""
+    for seed in range(40):
+        cupy = FakeCupy(seed, refuses=refuses)
+        device = cuda_device(monkeypatch, cupy)
+
+        def make(_: int, cupy: FakeCupy = cupy, device: CudaDevice = device) -> Engine:
+            return Engine(QueuedSumModel(cupy), device, max_batch_size=MAX_BATCH_SIZE, flights=FLIGHTS)
+
+        assert run_random(make, seed, batches=20) == []
+        assert cupy.device.races == []
+        assert (device.registered_bytes > 0) == bool(refuses)
+        device.close()
+        assert (cupy.registered, device.registered_bytes) == ({}, 0)
+
+
+def test_memory_that_is_registered_in_part_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver refuses the second part: rows of the first must not be read either, nobody would know which is which."""
+    monkeypatch.setattr("stages.device_cuda.chunks", lambda address, nbytes: chunks(address, nbytes, 64))
+    cupy = FakeCupy(0, refuses=1)
+    device = cuda_device(monkeypatch, cupy)
+    memory = np.zeros(128, np.uint8)
+
+    assert not device.adopt(memory)
+    assert (cupy.registered, device.registered_bytes, device.has_adopted(memory[:8])) == ({}, 0, False)
+
+
+def test_a_row_across_two_parts_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One copy has one registration to read from."""
+    monkeypatch.setattr("stages.device_cuda.chunks", lambda address, nbytes: chunks(address, nbytes, 64))
+    device = cuda_device(monkeypatch, FakeCupy(0))
+    memory = np.zeros(160, np.uint8)[16:144]
+
+    assert device.adopt(memory)
+    assert device.has_adopted(memory[:64])
+    assert device.has_adopted(memory[64:70])
+    assert not device.has_adopted(memory[60:70])
+    assert not device.has_adopted(np.zeros(8, np.uint8))
+
+
+def test_pinned_bytes_are_those_of_the_blocks_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of exactly the size that was asked for; what measured the copies at start is gone."""
+    device = cuda_device(monkeypatch, FakeCupy(0))
+    assert device.pinned_bytes == 0
+    block = device.block(1000)
+    assert (device.pinned_bytes, len(block.host)) == (1000, 1000)
+
+    del block
+    assert device.pinned_bytes == 0
+
+
+def test_a_pool_that_is_too_small_refuses_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At start, with the keys to change."""
+    cupy = FakeCupy(0)
+    device = cuda_device(monkeypatch, cupy, pool_bytes=600_000)
+
+    with pytest.raises(ConfigError, match=r"do not fit .*gpu\.pool_bytes"):
+        Engine(QueuedSumModel(cupy), device, max_batch_size=1000, flights=2)
 
 
 def test_a_missing_cupy_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
