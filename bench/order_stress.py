@@ -49,6 +49,7 @@ class SumModel:
     """A model that mixes all rows of its batch, on any device whose memory the CPU can read; see :class:`stages.device.Model`."""
 
     name = "sum"
+    example = None
     inputs = (TensorSpec("x", DType.UINT32, (-1, WIDTH)), TensorSpec("z", DType.UINT32, (-1, Z_WIDTH)))
     outputs = (TensorSpec("y", DType.UINT32, (-1, Y_WIDTH)),)
     sized = frozenset({"y"})

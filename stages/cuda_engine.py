@@ -15,10 +15,14 @@ from schemas.config import GpuConfig, LaneConfig
 from schemas.logs import get_logger
 from schemas.status import ConfigError, DeviceError
 
+from .device import Model
 from .device_choice import judge_nodes
 from .device_cuda import CudaDevice
 from .engine import Engine
+from .gpu_kernel import OPTIONS, ResizeKernel, entry_name, source
 from .onnx_model import OnnxModel, Place, import_onnxruntime, open_session, session_options
+from .resize_plan import resize_plan
+from .resized_model import ResizedModel
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
 # What is left to the context, cuDNN and cuBLAS, and to everybody else.
@@ -37,7 +41,15 @@ def make_cuda_engine(lane: LaneConfig, max_batch_size: int) -> Engine:
     check_budget(lane.gpu, device.free_bytes, key=f"lane.{lane.name}.gpu")
     place = Place("cuda", lane.gpu.device_id, _without_waiting())
     model = OnnxModel(lane.model, _open_session(lane, device), max_batch_size, place)
-    return Engine(model, device, max_batch_size=max_batch_size, flights=lane.gpu.flights)
+    inner: Model = _resized(lane, model, device, max_batch_size) if lane.preprocess.use == "resize" else model
+    return Engine(inner, device, max_batch_size=max_batch_size, flights=lane.gpu.flights)
+
+
+def _resized(lane: LaneConfig, model: OnnxModel, device: CudaDevice, max_rows: int) -> ResizedModel:
+    """Put the preprocess kernel in front of the model; the lane's plan sends it pixels."""
+    spec, _ = resize_plan(lane, model.inputs[0])
+    kernel = ResizeKernel(spec, device.compile(source(), OPTIONS, entry_name(spec)))
+    return ResizedModel(model, spec, kernel, device, max_rows=max_rows, max_pixels=lane.max_pixels)
 
 
 def check_budget(gpu: GpuConfig, free_bytes: int, *, key: str) -> None:

@@ -38,7 +38,8 @@ def describe(config: Config) -> Plan:
     models = {lane.name: _spec(lane) for lane in config.lanes if lane.model is not None}
     for lane in config.lanes:
         _check_code(lane)
-    plan = build_plan(config, models)
+    on_gpu = {lane.name for lane, device in zip(config.lanes, devices, strict=True) if device and device.kind == "cuda"}
+    plan = build_plan(config, models, on_gpu)
     lanes = (dataclasses.replace(lane, device=device) for lane, device in zip(plan.lanes, devices, strict=True))
     return dataclasses.replace(plan, lanes=tuple(lanes))
 

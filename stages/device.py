@@ -83,10 +83,11 @@ class Model(Protocol):
     """What the engine runs: an ONNX model, or anything else that reads and writes bound buffers.
 
     *sized* names the outputs whose shape follows from the number of rows; the engine gives memory for them, the model for the
-    others.
+    others. *example* are shapes to warm up with where the inputs leave them free and the model knows the largest.
     """
 
     name: str
+    example: RowShapes | None
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     sized: frozenset[str]

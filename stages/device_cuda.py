@@ -184,6 +184,10 @@ class CudaDevice:
         kind = self._runtime.memcpyDeviceToHost
         self._runtime.memcpyAsync(block.host.ctypes.data, block.address, nbytes, kind, self._addresses[Stream.DOWNLOAD])
 
+    def compile(self, source: str, options: tuple[str, ...], name: str) -> Any:
+        """Return kernel *name* of CUDA *source* for this GPU; a call (grid, block, arguments) queues it on the current stream."""
+        return self._cupy.RawModule(code=source, options=options).get_function(name)
+
     def new_mark(self) -> Mark:
         """Return an event on which a waiting thread sleeps and does not spin."""
         return self._cupy.cuda.Event(block=True, disable_timing=True)

@@ -200,7 +200,7 @@ class Engine:
         Raises:
             ConfigError: the model fails on zeros, or does not fit.
         """
-        shapes = shapes or self.row_shapes
+        shapes = shapes or self.row_shapes or self._model.example
         if shapes is None:
             return {}
         sizes = {self.max_batch_size, *(1 << power for power in range(self.max_batch_size.bit_length()))}

@@ -5,7 +5,7 @@ What a model takes and gives comes in as specs, so no model is loaded here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from schemas.config import Config, LaneConfig, OutputConfig, StageConfig
@@ -28,7 +28,7 @@ from schemas.plan import (
 from schemas.status import ConfigError
 from schemas.tensors import ITEM_BYTES, DType, TensorSpec, element_count
 
-from .resize_plan import resize_plan
+from .resize_plan import FUSED, resize_plan
 from .worker_plan import check_count, join_processes
 
 
@@ -41,8 +41,8 @@ class ModelSpec:
     digest: str = ""
 
 
-def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
-    """Return the plan of *config*; *models* holds the specs of each lane that has a model, by lane name.
+def build_plan(config: Config, models: Mapping[str, ModelSpec], on_gpu: Container[str] = ()) -> Plan:
+    """Return the plan of *config*; *models* holds the specs of each lane that has a model, by lane name; *on_gpu* names lanes.
 
     Raises:
         ConfigError: stages that do not fit together, naming the key to change.
@@ -52,15 +52,20 @@ def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
     lanes: list[LanePlan] = []
     for index, lane in enumerate(config.lanes):
         cut = join_processes(lane, index, processes, groups)
-        lanes.append(_LaneBuilder(lane, index, models.get(lane.name)).build(cut))
+        fuses = lane.name in on_gpu and lane.preprocess.use == "resize"
+        lanes.append(_LaneBuilder(lane, index, models.get(lane.name), fuses=fuses).build(cut))
     check_count(processes, config.source)
     return Plan(tuple(lanes), tuple(processes))
 
 
 class _LaneBuilder:
-    """Builds one lane's plan, stage by stage; ``self._links`` grows as stages write something new."""
+    """Builds one lane's plan, stage by stage; ``self._links`` grows as stages write something new.
 
-    def __init__(self, lane: LaneConfig, index: int, model: ModelSpec | None) -> None:
+    *fuses*: the GPU's kernel resizes in front of the model, so that pixels go to the infer stage.
+    """
+
+    def __init__(self, lane: LaneConfig, index: int, model: ModelSpec | None, *, fuses: bool = False) -> None:
+        self._fuses = fuses
         self._lane = lane
         self._index = index
         self._model = model
@@ -155,11 +160,15 @@ class _LaneBuilder:
         """Plan one stage that reads link *source*; return the link that it leaves for the next."""
         if stage == "infer":
             assert self._model is not None
-            self._check_model_inputs(self._links[source])
+            if not self._fuses:
+                self._check_model_inputs(self._links[source])
             target = self._batch_link("scores", self._model.outputs, self._lane.max_output_bytes)
-            return self._put(StepPlan("infer", "model", source, len(self._links)), target)
+            return self._put(StepPlan("infer", FUSED if self._fuses else "model", source, len(self._links)), target)
         setting: StageConfig = getattr(self._lane, stage)
-        if setting.use in ("tensor", "none"):
+        if self._fuses and stage == "preprocess":
+            assert self._model is not None
+            resize_plan(self._lane, self._model.inputs[0])
+        if setting.use in ("tensor", "none") or (self._fuses and stage == "preprocess"):
             self._steps.append(StepPlan(stage, "none", source, source))
             return source
         return self._put(StepPlan(stage, setting.use, source, len(self._links)), self._written_by(stage, setting))

@@ -18,7 +18,7 @@ import numpy as np
 from schemas.status import Code, ConfigError, RequestError, printable
 from schemas.tensors import MAX_RANK, NUMPY_NAME, DType, TensorSpec, element_count
 
-from .device import Array, Bound
+from .device import Array, Bound, RowShapes
 
 MAX_ERROR_CHARS = 200
 # onnxruntime puts the place in its own sources before the reason; a reader has no use for it, and the cut would take the reason.
@@ -69,6 +69,7 @@ class OnnxModel:
 
     def __init__(self, path: Path, session: Any, max_batch_size: int, place: Place | None = None) -> None:
         self.name = str(path)
+        self.example: RowShapes | None = None
         self._session = session
         self._place = place or Place()
         inputs, outputs = session.get_inputs(), session.get_outputs()

@@ -11,6 +11,9 @@ from schemas.tensors import DType, TensorSpec
 
 from .resize import ResizeSpec
 
+# What the infer stage uses where the GPU's kernel resizes in front of the model.
+FUSED = "resize, model"
+
 
 def resize_plan(lane: LaneConfig, given: TensorSpec | None) -> tuple[ResizeSpec, str]:
     """Return the spec, and the name of the tensor.

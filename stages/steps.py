@@ -33,8 +33,9 @@ from .onnx_model import OnnxModel, read_model
 from .postprocess import load_function, real_shapes
 from .preprocess import BUILT_IN
 from .raw_pixels import raw_pixels
-from .resize import resize_row
-from .resize_plan import spec_of
+from .resize_plan import FUSED
+from .resize_step import Resize
+from .resized_model import PixelRows
 
 # A user's function that fails on each request is logged this often.
 SAY_AGAIN_NS = 10_000_000_000
@@ -86,25 +87,6 @@ class Preprocess:
         except MemoryError as error:
             raise no_memory() from error
         self._target.commit(slot, {self._name: shape})
-
-
-class Resize:
-    """Pixels of any size to a model's row of one size, by the numpy twin of the GPU's kernel."""
-
-    def __init__(self, source: Link, target: Link, lane: LaneConfig) -> None:
-        self._source, self._target = source, target
-        (self._row,) = target.plan.tensors
-        self._spec = spec_of(lane, self._row.dtype, self._row.shape[1:])
-
-    def run(self, slot: int) -> None:
-        """Write the row of the slot's picture."""
-        (pixels,) = self._source.read(slot).values()
-        try:
-            row = self._target.buffers(slot)[self._row.name].reshape(self._row.shape)
-            resize_row(self._spec, pixels, row[0])  # type: ignore[arg-type]
-        except MemoryError as error:
-            raise no_memory() from error
-        self._target.commit(slot, {self._row.name: self._row.shape})
 
 
 class Function:
@@ -231,6 +213,8 @@ def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[
     if step.stage == "infer":
         check_model(lane, plan)
         assert plan.device is not None
+        if step.use == FUSED:
+            source = PixelRows(source)
         return Infer(source, target, make_engine(lane, max(plan.max_batch_size, plan.max_rows), plan.device.kind))
     if step.use == "image":
         return DecodeImage(source, target, lane)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import mmap
 import os
 import time
@@ -36,7 +35,9 @@ def load() -> Any:
     Raises:
         ImportError: it is not installed.
     """
-    cupy = importlib.import_module("cupy")
+    from stages.device_cuda import load_cupy
+
+    cupy: Any = load_cupy()
     cupy.cuda.Device(0).use()
     return cupy
 

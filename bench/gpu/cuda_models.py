@@ -50,6 +50,7 @@ class BusyModel:
     """A model that works on each float again and again: as long as the check wants, with as much to copy in as out."""
 
     name = "busy"
+    example = None
     sized = frozenset({"y"})
 
     def __init__(self, cupy: Any, width: int, turns: int) -> None:

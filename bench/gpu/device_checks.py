@@ -34,7 +34,7 @@ MAX_KERNEL_US = 100.0
 
 
 def make_device(pool_bytes: int = POOL_BYTES) -> Any:
-    """Return a device on GPU 0; its module is imported here because it imports cupy."""
+    """Return a device on GPU 0; nothing without a GPU loads its module."""
     from stages.device_cuda import CudaDevice
 
     return CudaDevice(0, pool_bytes=pool_bytes)

@@ -10,7 +10,10 @@ import pytest
 from machines import Machine
 from places import StartServer
 from raw_client import statistics
-from server import ROOT, run_once
+from server import ROOT, RUN, run_once
+
+from clients.local import local_server
+from schemas.status import ConfigError
 
 MODEL = ROOT / "stages" / "demo" / "trading_mlp.onnx"
 
@@ -90,3 +93,12 @@ def test_a_server_tells_once_where_a_lane_runs_and_shows_what_it_took(place: Pat
     stats = statistics(server.control)
     assert (stats["lane.ticks.gpu.pool_bytes"], stats["lane.ticks.gpu.pinned_bytes"]) == (0, 0)
     assert server.stop() == 0
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_who_starts_a_server_of_ones_own_gets_its_refusal(place: Path) -> None:
+    """As an exception with the server's own reason."""
+    command = [*RUN, "serve", config(place, "cuda"), "--json", "--endpoint", f"ipc://{place}/s.ipc"]
+
+    with pytest.raises(ConfigError, match="NVIDIA driver not found"), local_server(command):
+        pass

@@ -80,7 +80,7 @@ def test_without_a_gpu_the_benchmark_gets_a_reason(monkeypatch: pytest.MonkeyPat
     assert engine_checks.gpu_rows() == NO_DRIVER
 
     monkeypatch.setattr(engine_checks, "probe", lambda _: Facts(gpus=("L4",)))
-    monkeypatch.setattr(engine_checks, "measure_rates", lambda: {"engine": 95.0, "bare": 100.0, "naive": 80.0})
+    monkeypatch.setattr(engine_checks, "measure_rates", lambda: {"engine": 95.0, "bare": 100.0, "naive": 80.0, "pictures": 85.0})
     rows = engine_checks.gpu_rows()
     assert isinstance(rows, list)
-    assert [row.is_held for row in rows] == [True, False]
+    assert [row.is_held for row in rows] == [True, False, True]
