@@ -13,6 +13,7 @@ from schemas.arena import LaneArena, Words
 from schemas.checksum import check_payload
 from schemas.inputs import FLOATS, Copy, check_content, check_inputs, descriptor_words, place_inputs
 from schemas.layout import Layout, check_route, read_checksum
+from schemas.plan import LanePlan
 from schemas.status import Code, Flag, KeyPolicy, Place, RequestError
 from schemas.tensors import DType
 
@@ -23,6 +24,8 @@ Frame: TypeAlias = bytes | memoryview
 
 # Bindings kept, one for each layout that clients use, as many as a LayoutCache keeps; more are made anew, nothing is lost.
 MAX_BINDINGS = 1024
+# The clock is read once a turn, and what came in it is younger by as much as the turn takes.
+CLOCK_SLACK_NS = 1_000_000_000
 # Plain integers: an enum's operators cost 1 us each.
 _UNSUPPORTED = int(Flag.STREAM | Flag.REPLY_IN_LEASE)
 _IDEMPOTENT = int(Flag.IDEMPOTENT)
@@ -40,6 +43,8 @@ class Binding:
     copies: tuple[Copy, ...]
     descriptors: Words | None
     needs_look: bool
+    policy: int
+    latest_n: int
 
 
 @dataclass(slots=True)
@@ -80,13 +85,13 @@ class Intake:
         check_route(route, layout, len(frames))
         binding = self._bindings.get(layout.key) or self._bind(layout)
         budget_us, flags = route[1], route[6]
-        if flags & _UNSUPPORTED:
-            raise RequestError(Code.NOT_SUPPORTED, field="flags", expected="no STREAM or REPLY_IN_LEASE", got=Flag(flags))
-        if budget_us > self._max_budget_us:
-            raise RequestError(Code.BAD_PARAM, field="budget_us", expected=f"at most {self._max_budget_us}", got=budget_us)
+        if flags & _UNSUPPORTED or budget_us > self._max_budget_us:
+            raise self._not_served(flags, budget_us)
+        plan = binding.lane.plan
+        if binding.policy or plan.max_age_ns:
+            _check_marks(route, binding, now_ns)
         if binding.needs_look or frames:
             _look_at(binding, header, frames)
-        plan = binding.lane.plan
         return Request(
             0,
             client,
@@ -101,7 +106,14 @@ class Intake:
             route[2],
             route[3],
             bool(flags & _IDEMPOTENT) and plan.idempotent,
+            binding.policy,
+            binding.latest_n,
         )
+
+    def _not_served(self, flags: int, budget_us: int) -> RequestError:
+        if flags & _UNSUPPORTED:
+            return RequestError(Code.NOT_SUPPORTED, field="flags", expected="no STREAM or REPLY_IN_LEASE", got=Flag(flags))
+        return RequestError(Code.BAD_PARAM, field="budget_us", expected=f"at most {self._max_budget_us}", got=budget_us)
 
     def fill(self, request: Request) -> None:
         """Copy a request's payload into its slot: the one copy on the way in. One that runs again finds it there."""
@@ -129,7 +141,7 @@ class Intake:
             raise RequestError(Code.MODEL_NOT_FOUND, field="model", expected=f"one of {known}", got=layout.model)
         if layout.version not in ("", lane.plan.version):
             raise RequestError(Code.VERSION_NOT_FOUND, field="version", expected=lane.plan.version, got=layout.version)
-        _check_supported(layout)
+        _check_supported(layout, lane.plan)
         link = lane.plan.links[0]
         rows = check_inputs(layout.tensors, lane.plan)
         known_outputs = {spec.name for spec in lane.plan.outputs}
@@ -148,6 +160,8 @@ class Intake:
             None if link.static else descriptor_words(copies, link),
             layout.checksum_at >= 0
             or any(t.dtype == DType.BYTES or (layout.finite and t.dtype in FLOATS) for t in layout.tensors),
+            int(layout.key_policy),
+            1 if layout.key_policy == KeyPolicy.LATEST_ONLY else layout.latest_n,
         )
         if layout.key > 0:
             if len(self._bindings) >= MAX_BINDINGS:
@@ -156,14 +170,29 @@ class Intake:
         return binding
 
 
-def _check_supported(layout: Layout) -> None:
-    if layout.key_policy != KeyPolicy.ONE_BY_ONE:
-        raise RequestError(Code.NOT_SUPPORTED, field="key_policy", expected="ONE_BY_ONE", got=layout.key_policy.name)
+def _check_supported(layout: Layout, plan: LanePlan) -> None:
+    if layout.latest_n and layout.key_policy != KeyPolicy.LATEST_N:
+        expected = f"0 with {layout.key_policy.name}"
+        raise RequestError(Code.BAD_PARAM, field="latest_n", expected=expected, got=layout.latest_n)
+    if layout.latest_n > plan.backlog:
+        expected = f"at most {plan.backlog} (lane.{plan.name}.backlog)"
+        raise RequestError(Code.BAD_PARAM, field="latest_n", expected=expected, got=layout.latest_n)
     if any(tensor.place == Place.LEASE for tensor in layout.tensors):
         raise RequestError(Code.NOT_SUPPORTED, field="place", expected="FRAME or INLINE", got="LEASE")
 
 
 # --- the checks of one message -------------------------------------------------------------------------------------------
+
+
+def _check_marks(route: Sequence[int], binding: Binding, now_ns: int) -> None:
+    """Check born_us and key where the lane's age limit or the request's policy uses them."""
+    born_us, key = route[2], route[3]
+    if binding.policy and not key:
+        raise RequestError(Code.BAD_PARAM, field="key", expected=f"not 0 with {binding.layout.key_policy.name}", got=0)
+    # From another clock, most of all the wall clock, it would never be old.
+    if binding.lane.plan.max_age_ns and born_us * 1000 > now_ns + CLOCK_SLACK_NS:
+        expected = f"0, or a time of this host's monotonic clock, now {now_ns // 1000}"
+        raise RequestError(Code.BAD_PARAM, field="born_us", expected=expected, got=born_us)
 
 
 def _look_at(binding: Binding, header: bytes, frames: Sequence[Frame]) -> None:

@@ -15,10 +15,10 @@ from schemas.config import Config, load_config
 from schemas.logs import configure, get_logger
 from schemas.plan import Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, sink_endpoint
-from schemas.status import ConfigError, Flag
-from schemas.verify import find_route
+from schemas.status import ConfigError
 from schemas.words import HEAD_BEAT_NS, HEAD_EPOCH
 
+from .alarms import Alarms
 from .answers import Answers
 from .channel import Channel
 from .core import Core
@@ -32,10 +32,10 @@ from .lanes import Lane
 from .life import Client
 from .limits import limit_memory, raise_descriptor_limit
 from .metrics import Ledger
-from .outbox import Outbox
+from .outbox import Outbox, mark_packed
 from .results import Results
 from .roster import Roster
-from .sockets import front_router, seed_routing_ids, sink_pull
+from .sockets import REBIND_S, bind, front_router, seed_routing_ids, sink_pull
 
 # One turn takes so much from each socket, so that none waits for long while another is busy.
 MESSAGES_PER_TURN = 128
@@ -49,17 +49,6 @@ _POLLIN = int(zmq.POLLIN)  # an enum's operator costs more than the call before 
 # Bits of the sockets that have something to read.
 _SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER = 1, 2, 4, 8, 16
 _ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER
-_FLAGS_AT = 40  # of Route.flags in the Route
-_PACKED = int(Flag.PACKED)
-
-
-def mark_packed(header: bytes) -> bytes:
-    """Return *header*, one of ours, marked as part of a Packed message."""
-    at = find_route(header)
-    assert at is not None
-    patched = bytearray(header)
-    patched[at + _FLAGS_AT] |= _PACKED
-    return bytes(patched)
 
 
 class Server:
@@ -67,6 +56,7 @@ class Server:
 
     def __init__(self, spawn: Spawn, config: Config, plan: Plan) -> None:
         self._config = config
+        self._rebinds = spawn.rebinds
         self._plan = plan
         self._board = Board(spawn.board)
         self._board.head[HEAD_EPOCH] = spawn.epoch
@@ -78,6 +68,7 @@ class Server:
         self._sink = sink_pull(self._context, sink_endpoint(spawn.directory, spawn.epoch))
         self._lanes = [self._lane(i) for i in range(len(plan.lanes))]
         self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight)
+        self._endings = self._core.endings
         self._dispatcher = Dispatcher(self._context, spawn.directory)
         answers = Answers(self._core, config.server, spawn.epoch, self._board.columns)
         intake = Intake({lane.plan.name: lane for lane in self._lanes}, self._arenas, max_budget_us=config.server.max_budget_us)
@@ -96,6 +87,7 @@ class Server:
             results=self._results,
             endpoint=self._front_socket.get_string(zmq.LAST_ENDPOINT),
         )
+        self._alarms = Alarms(self._lanes, answers.ledger)
         self._watch_sockets()
         self._next_tick_ns = 0
         self._drain_until_ns = 0
@@ -128,7 +120,8 @@ class Server:
     def _door(self, endpoint: str, answers: Answers, intake: Intake | None) -> Front:
         # The control socket is ipc beside [curve]: file rights guard it.
         keeper = None if intake is None else self._keeper
-        router = front_router(self._context, self._config.server, endpoint, keeper, reply_bytes=self._largest_reply_bytes())
+        router = front_router(self._context, self._config.server, keeper, reply_bytes=self._largest_reply_bytes())
+        bind(router, endpoint, patience_s=REBIND_S if self._rebinds else 0)
         if intake is None:
             self._control_socket = router
         else:
@@ -164,6 +157,7 @@ class Server:
                 self._dispatch(lane, now_ns)
         for ended in self._core.expired(now_ns):
             self._results.answer(ended)
+        self._answer_aside()
         if ready & _CONTROL:
             if self._control.drain(now_ns, MESSAGES_PER_TURN):
                 more |= _CONTROL
@@ -174,14 +168,25 @@ class Server:
             more |= _KEEPER
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
+        self._answer_aside()
         self._front.outbox.end_turn()
         return more
+
+    def _answer_aside(self) -> None:
+        """Answer what ended, or may leave, because of other requests."""
+        if self._endings.early:
+            for ended in self._endings.take_early():
+                self._results.answer(ended)
+        if self._endings.released:
+            self._results.answer_released()
 
     def _wait(self, more: int) -> int:
         """Sleep until something comes or is due; return the sockets that have something. With *more* to do, only look."""
         timeout_ms = 0
         if self._front.outbox.take_sent() and int(self._front_socket.get(zmq.EVENTS)) & _POLLIN:
             more |= _FRONT
+        if self._control.outbox.take_sent() and int(self._control_socket.get(zmq.EVENTS)) & _POLLIN:
+            more |= _CONTROL
         if not more:
             due_ns = self._next_tick_ns
             deadline_ns = self._core.next_deadline_ns()
@@ -215,6 +220,8 @@ class Server:
             for ended in self._core.refuse_stuck():
                 self._results.answer(ended)
         self._crew.report_hanging(now_ns)
+        for event, fields in self._alarms.look(now_ns):
+            get_logger().error(event, **fields)
         if self._keeper is not None and self._keeper.look(now_ns):
             self._front.roster.review()
         self._front.outbox.retry(now_ns)
@@ -228,6 +235,7 @@ class Server:
         if now_ns >= self._drain_until_ns:
             for ended in self._core.drain_rest():
                 self._results.answer(ended)
+        self._answer_aside()
         self._front.outbox.end_turn()
         waiting = self._front.outbox.finals_waiting
         late = now_ns >= self._drain_until_ns + IDLE_TICK_NS
@@ -272,7 +280,7 @@ def run_broker(spawn: Spawn) -> int:
     die_with_parent(spawn.parent)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    config = load_config(Path(spawn.config), spawn.endpoint)
+    config = load_config(Path(spawn.config), spawn.endpoint, spawn.control)
     configure(spawn.name, spawn.log_level)
     if not membarrier.register():
         get_logger().warning("no_membarrier", wait_ms=int(membarrier.FALLBACK_WAIT_S * 1000))

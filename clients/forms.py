@@ -10,10 +10,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.arguments import name as a_name
+from schemas.arguments import text, truth, whole_number, writable, wrong_kind
 from schemas.arrays import Described
 from schemas.messages import Limits
 from schemas.params import Params
-from schemas.status import Code, RequestError, printable
+from schemas.status import Code, KeyPolicy, RequestError, printable
 from schemas.templates import RequestOptions, RequestTemplate, TensorForm
 from schemas.wire import MAX_HEADER_BYTES, MAX_INLINE_BYTES, MAX_LIST
 
@@ -24,7 +26,9 @@ MAX_FORMS = 1024
 # Of a header's 64 KiB; the rest is for names, shapes and parameters.
 MAX_INLINE_TOTAL_BYTES = MAX_HEADER_BYTES * 3 // 4
 
-_IN_HEADER = ("version", "outputs", "params", "priority", "finite", "client_request_id", "checksum")
+_IN_HEADER = (
+    "version", "outputs", "params", "priority", "finite", "client_request_id", "checksum", "key_policy", "latest_n",
+)  # fmt: skip
 _PER_CALL = Options.__annotations__.keys() - set(_IN_HEADER)
 
 Tensors = tuple[tuple[str, Described], ...]
@@ -56,10 +60,16 @@ class Forms:
 
         Raises:
             RequestError: no server, or not this one, would take it.
-            TypeError: an option is unknown.
+            TypeError: an option is unknown, or not of its kind.
         """
         key = (model, tensors, _options_key(options) if options else ())
-        return self._forms.get(key) or self._add(key, model, tensors, options)
+        try:
+            form = self._forms.get(key)
+        except TypeError:
+            # Something that cannot be a key cannot be sent either: making the form says what.
+            make_form(model, tensors, options)
+            raise
+        return form or self._add(key, model, tensors, options)
 
     def _add(self, key: Hashable, model: str, tensors: Tensors, options: Options) -> Form:
         form = make_form(model, tensors, options)
@@ -88,12 +98,14 @@ def make_form(model: str, tensors: Tensors, options: Options) -> Form:
     """Build a form: tensors up to 4 KiB inline as long as the header has room for them, the others in frames."""
     specs: list[TensorForm] = []
     room = MAX_INLINE_TOTAL_BYTES
-    for name, (dtype, shape, nbytes, content_type) in tensors:
+    for given, (dtype, shape, nbytes, content_type) in tensors:
+        name = a_name(given, "inputs")
         is_inline = nbytes <= min(MAX_INLINE_BYTES, room)
         room -= nbytes if is_inline else 0
-        specs.append(TensorForm(_text(name, "inputs"), dtype, shape, nbytes, is_inline, content_type))
+        writable(content_type, name, Code.BAD_PARAM)
+        specs.append(TensorForm(name, dtype, shape, nbytes, is_inline, content_type))
     return Form(
-        RequestTemplate(_text(model, "model"), specs, _request_options(options)),
+        RequestTemplate(a_name(model, "model"), specs, _request_options(options)),
         tuple(index for index, spec in enumerate(specs) if spec.inline),
         tuple(index for index, spec in enumerate(specs) if not spec.inline),
     )
@@ -118,38 +130,56 @@ def _options_key(options: Options) -> Hashable:
 
 
 def _request_options(options: Options) -> RequestOptions:
-    priority = options.get("priority", 0)
+    priority = whole_number(options.get("priority", 0), "priority")
     if not 0 <= priority <= 255:
         raise RequestError(Code.BAD_PARAM, field="priority", expected="0 to 255", got=priority)
-    outputs = tuple(options.get("outputs") or ())
-    if isinstance(options.get("outputs"), str):
-        raise RequestError(Code.BAD_PARAM, field="outputs", expected="a sequence of names", got="one text")
     return RequestOptions(
-        version=options.get("version", ""),
-        outputs=outputs,
+        version=text(options.get("version", ""), "version"),
+        outputs=_checked_outputs(options.get("outputs") or ()),
         params=_checked_params(options.get("params") or {}),
-        client_request_id=options.get("client_request_id", ""),
-        finite=options.get("finite", False),
+        client_request_id=text(options.get("client_request_id", ""), "client_request_id"),
+        key_policy=_key_policy(options),
+        latest_n=whole_number(options.get("latest_n", 0), "latest_n"),
+        finite=truth(options.get("finite", False), "finite"),
         # Any but 0 makes room for the one that each request has.
-        checksum=1 if options.get("checksum") else 0,
+        checksum=1 if truth(options.get("checksum", False), "checksum") else 0,
         priority=priority,
     )
 
 
+def _key_policy(options: Options) -> KeyPolicy:
+    """Return the policy once it and its number make sense; whether the lane takes so many is the server's to say."""
+    policy, number = options.get("key_policy", KeyPolicy.ONE_BY_ONE), whole_number(options.get("latest_n", 0), "latest_n")
+    if policy not in list(KeyPolicy):
+        expected = ", ".join(f"KeyPolicy.{one.name}" for one in KeyPolicy)
+        raise RequestError(Code.BAD_PARAM, field="key_policy", expected=expected, got=printable(policy))
+    expected = "1 to 65535" if policy == KeyPolicy.LATEST_N else f"0 with {KeyPolicy(policy).name}"
+    if not (1 <= number <= 0xFFFF if policy == KeyPolicy.LATEST_N else number == 0):
+        raise RequestError(Code.BAD_PARAM, field="latest_n", expected=expected, got=printable(number))
+    return KeyPolicy(policy)
+
+
+def _checked_outputs(outputs: object) -> tuple[str, ...]:
+    """Return the names of the outputs wanted."""
+    if isinstance(outputs, str):
+        raise RequestError(Code.BAD_PARAM, field="outputs", expected="a sequence of names", got="one text")
+    if not isinstance(outputs, Sequence):
+        raise wrong_kind("outputs", "a sequence of names", outputs)
+    return tuple(a_name(one, "outputs") for one in outputs)
+
+
 def _checked_params(params: Params) -> Params:
     """Return *params* once each can be written: the verifier of the template checks the rest."""
+    if not isinstance(params, Mapping):
+        raise wrong_kind("params", "a mapping from name to value", params)
     if len(params) > MAX_LIST:
         raise RequestError(Code.BAD_PARAM, field="params", expected=f"at most {MAX_LIST}", got=len(params))
     for name, value in params.items():
+        text(name, "params")
+        if isinstance(value, str):
+            writable(value, name, Code.BAD_PARAM)
         wrong_type = not isinstance(value, bool | int | float | str)
         if wrong_type or (isinstance(value, int) and not -(1 << 63) <= value < 1 << 63):
             got = printable(value) if not wrong_type else type(value).__name__
             raise RequestError(Code.BAD_PARAM, field=printable(name), expected="a bool, i64, finite double or text", got=got)
     return params
-
-
-def _text(text: object, field: str) -> str:
-    """Return a name once it can be written."""
-    if not isinstance(text, str) or not text:
-        raise RequestError(Code.BAD_NAME, field=field, expected="a name", got=printable(text))
-    return text

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from schemas.arguments import truth
 from schemas.arrays import Described, Source, describe, lent_or_copied, read_outputs
 from schemas.checksum import payload_checksum
 from schemas.layout import Layout, check_route, route_if_readable
@@ -26,9 +27,10 @@ from schemas.messages import (
     read_message,
     write_message,
 )
-from schemas.status import Code, Flag, Kind, RequestError, printable
+from schemas.status import Code, Flag, Kind, RequestError
 from schemas.wire import IDENTIFIER, ROUTE
 
+from .arguments import MAX_U64, checked_number
 from .calls import Options, Pending, Result, Wait
 from .errors import BadReply, Busy, CallError, Cancelled, DeadlineExceeded, SlotlineError, error_of, refused_here
 from .forms import Forms
@@ -37,7 +39,6 @@ CLIENT = "slotline-python/0.1.0"
 # From here on a frame may be lent to the socket; below it, copying is cheaper than keeping track.
 BY_REFERENCE_BYTES = 65_536
 NS_PER_US = 1_000
-_MAX_U64 = (1 << 64) - 1
 
 _IDEMPOTENT, _PACKED = int(Flag.IDEMPOTENT), int(Flag.PACKED)
 _INFER_REPLY = Kind.INFER_REPLY
@@ -109,11 +110,19 @@ class Session:
         return Outgoing(self._start("connect", now_ns + self._timeout_us * NS_PER_US, Kind.WELCOME), b"")
 
     def ask(self, body: Body, now_ns: int, *, timeout_us: int = 0) -> Outgoing:
-        """Start a call that is no inference; its result is the body of the answer."""
+        """Start a call that is no inference; its result is the body of the answer.
+
+        Raises:
+            RequestRefused: it is too large to be sent.
+        """
         kind = _ANSWERS[type(body)]
+        try:
+            header = write_message(body, (self._last_id + 1, 0, 0))
+        except RequestError as error:
+            raise refused_here(error) from None
         self._last_id += 1
         call = self._start(type(body).__name__.lower(), now_ns + (timeout_us or self._timeout_us) * NS_PER_US, kind)
-        return Outgoing(call, write_message(body, (call.request_id, 0, 0)))
+        return Outgoing(call, header)
 
     def submit(self, model: str, inputs: Mapping[str, Any], options: Options, now_ns: int, *, may_pack: bool = False) -> Outgoing:
         """Start an inference.
@@ -123,7 +132,7 @@ class Session:
 
         Raises:
             RequestRefused: the server would not take it; nothing was started.
-            TypeError: an option is unknown.
+            TypeError: an option is unknown, or not of its kind.
         """
         try:
             described: list[tuple[str, Described]] = []
@@ -168,12 +177,14 @@ class Session:
         """Return (budget_us, how long the call lasts, born_us, key, flags) of a request with *options*."""
         budget_us, lasts_us, *_ = self._plain_route
         if "budget_us" in options:
-            most = self.limits.max_budget_us or _MAX_U64
-            budget_us = _checked(options["budget_us"], "budget_us", most=most)
+            most = self.limits.max_budget_us or MAX_U64
+            budget_us = checked_number(options["budget_us"], "budget_us", most=most)
             lasts_us = budget_us or lasts_us
-        born_us = _checked(options.get("born_us", 0), "born_us")
-        key = _checked(options.get("key", 0), "key")
-        return budget_us, lasts_us, born_us, key, _IDEMPOTENT if options.get("idempotent", True) else 0
+        born_us = checked_number(options.get("born_us", 0), "born_us")
+        key = checked_number(options.get("key", 0), "key", least=1 if options.get("key_policy") else 0)
+        truth(options.get("copy", True), "copy")
+        is_idempotent = truth(options.get("idempotent", True), "idempotent")
+        return budget_us, lasts_us, born_us, key, _IDEMPOTENT if is_idempotent else 0
 
     def _frame(self, source: Source, options: Options) -> Frame:
         is_large = len(source) >= BY_REFERENCE_BYTES if isinstance(source, bytes) else source.nbytes >= BY_REFERENCE_BYTES
@@ -262,11 +273,14 @@ class Session:
         if self._calls.pop(call.request_id, None) is not None:
             call.end(outcome)
 
+    def calls(self) -> list[Pending[Any]]:
+        """Return the calls in flight, oldest first."""
+        return list(self._calls.values())
+
     def end_all(self, outcome: Callable[[str], SlotlineError]) -> None:
         """End every call in flight with what *outcome* makes of its model's name: the connection has ended."""
-        calls, self._calls = self._calls, {}
-        for call in calls.values():
-            call.end(outcome(call.model))
+        for call in self.calls():
+            self.end_one(call, outcome(call.model))
 
 
 def _read_rare(header: bytes, call: Pending[Any]) -> Body | CallError:
@@ -284,9 +298,3 @@ def _checksum(parts: Sequence[Frame]) -> int:
         return payload_checksum(parts)
     except RequestError as error:
         raise refused_here(error) from None
-
-
-def _checked(value: int, field: str, *, least: int = 0, most: int = _MAX_U64) -> int:
-    if not least <= value <= most:
-        raise RequestError(Code.BAD_PARAM, field=field, expected=f"{least} to {most}", got=printable(value))
-    return value

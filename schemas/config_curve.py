@@ -1,4 +1,4 @@
-"""The [curve] table: whose keys open the clients' endpoint. What is in the files is read by the broker alone."""
+"""The config's table [curve]: who may connect, by key. Reading the files is in key_files.py."""
 
 from __future__ import annotations
 

@@ -183,6 +183,14 @@ class LaneConfig:
             unit="microseconds",
         ),
     )
+    max_age_us: int = field(
+        default=0,
+        metadata=about(
+            whole(0, 3_600_000_000),
+            "Older than that by its born_us (monotonic clock, so ipc only), a request is not begun. 0: no limit.",
+            unit="microseconds",
+        ),
+    )
     inside_us: int | None = field(
         default=None,
         metadata=about(

@@ -23,6 +23,10 @@ WORD_BYTES = 8
 DESCRIPTOR_WORDS = 16
 ERROR_TEXT_BYTES = 256
 STAMP_WORDS = 3
+# Why a batch closed, one counter each; behind them, how many rows the batches had.
+BATCH_CAUSES = ("full", "no_delay", "delay", "deadline", "alone")
+BATCH_ROWS = len(BATCH_CAUSES)
+BATCH_WORDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +101,27 @@ class DevicePlan:
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """A lane: its limits, links, steps, cut and the layout of its arena."""
+    """A lane: its limits, links, steps, cut and the layout of its arena.
+
+    *batch_effects* are the model's outputs whose bits depend on the other rows of a batch, each with the largest difference seen;
+    None when that is not known.
+    """
 
     name: str
     index: int
     version: str
     platform: str
     model_digest: str
+    model_marks: str
     slots: int
     max_rows: int
     max_batch_size: int
+    batch_effects: tuple[tuple[str, float], ...] | None
     max_queue_delay_ns: int
     backlog: int
     backlog_bytes: int
     default_budget_us: int
+    max_age_ns: int
     inside_ns: int
     idempotent: bool
     hang_limit_ns: int
@@ -156,15 +167,16 @@ def align(size: int, to: int) -> int:
 class WordLayout:
     """Byte offsets of the shared words and headers at the beginning of a lane's arena. All u64, 8-byte aligned.
 
-    generation[slot] and holder[slot]: the broker's and the holder's; held[column][slot] and run_pairs[column][slot]: each
-    column's own process; stamps[slot][stage] = (started_ns, done_ns, batch); descriptors[link][slot][tensor][16];
-    error[slot]: 256 bytes of text.
+    generation[slot] and holder[slot]: the broker's and the holder's; held[column][slot], run_pairs[column][slot] and
+    batches[column][8], on which a restart in the same column counts on: each column's own process; stamps[slot][stage] =
+    (started_ns, done_ns, batch); descriptors[link][slot][tensor][16]; error[slot]: 256 bytes of text.
     """
 
     generation: int
     holder: int
     held: int
     run_pairs: int
+    batches: int
     stamps: int
     descriptors: int
     error: int
@@ -178,6 +190,7 @@ def word_layout(slots: int, steps: int, links: int) -> WordLayout:
         "holder": slots,
         "held": MAX_COLUMNS * slots,
         "run_pairs": MAX_COLUMNS * slots,
+        "batches": MAX_COLUMNS * BATCH_WORDS,
         "stamps": slots * steps * STAMP_WORDS,
         "descriptors": links * slots * MAX_TENSORS * DESCRIPTOR_WORDS,
         "error": slots * ERROR_TEXT_BYTES // WORD_BYTES,
@@ -222,6 +235,7 @@ def load_plan(path: Path) -> Plan:
 def _lane(raw: dict[str, Any]) -> LanePlan:
     """Rebuild one lane's plan: nested values get their types back."""
     nested = {
+        "batch_effects": None if raw["batch_effects"] is None else tuple((name, most) for name, most in raw["batch_effects"]),
         "inputs": _specs(raw["inputs"]),
         "outputs": _specs(raw["outputs"]),
         "links": tuple(LinkPlan(**{**row, "tensors": tuple(map(_link_tensor, row["tensors"]))}) for row in raw["links"]),

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from schemas.arena import Words, scalars
+from schemas.arena import LaneArena, Words, scalars
 from schemas.hop import Hop
+from schemas.plan import BATCH_CAUSES, BATCH_ROWS
 from schemas.words import RUN_COUNT, RUN_LANE, RUN_LIMIT_NS, RUN_STARTED_NS
+
+from .batcher import Cause
+
+_CAUSES = {cause: at for at, cause in enumerate(BATCH_CAUSES)}
 
 
 class CallMarks:
@@ -14,13 +19,17 @@ class CallMarks:
 
     What is on a device runs too, beside whatever the process does: its slots are part of every call, and a call of their own
     between the others. That one begins anew each time, so it hangs when nothing else has happened for its limit.
+
+    It also counts there why batches closed.
     """
 
-    def __init__(self, column: Words, pairs: Words, lane: int, clock: Callable[[], int]) -> None:
+    def __init__(self, arena: LaneArena, column: Words, number: int, clock: Callable[[], int]) -> None:
+        pairs = arena.run_pairs[number]
         self._column = scalars(column)
+        self._batches = scalars(arena.batches[number])
         self._pairs = pairs
         self._one_pair = scalars(pairs)
-        self._lane = lane
+        self._lane = arena.plan.index
         self._air: list[Hop] = []
         self._air_limit_ns = 0
         self.now_ns = clock
@@ -46,6 +55,11 @@ class CallMarks:
         began = self.now_ns()
         self._column[RUN_STARTED_NS] = began
         return began
+
+    def closed(self, cause: Cause, rows: int) -> None:
+        """Count a batch."""
+        self._batches[_CAUSES[cause]] += 1
+        self._batches[BATCH_ROWS] += rows
 
     def leave(self) -> int:
         """Mark the call as over and return when, ns."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,11 +16,13 @@ from schemas.config import Config, LaneConfig, load_config
 from schemas.plan import DevicePlan, LanePlan, Plan
 from schemas.status import ConfigError, DeviceError
 
+from .batch_effects import batch_effects
 from .detect import Detector
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
-from .postprocess import load_function
-from .steps import load_model, model_digest
+from .model_files import look_at
+from .postprocess import load_function, prefer_modules_in
+from .steps import make_engine
 
 
 def describe(config: Config) -> Plan:
@@ -31,7 +32,7 @@ def describe(config: Config) -> Plan:
         ConfigError: a model, a library or a function is missing or does not fit; one line with the cure.
         DeviceError: a lane demands a GPU that cannot be used.
     """
-    sys.path.append(str(config.base))
+    prefer_modules_in(config.base)
     # First, because what is wrong with the packages of a GPU may keep a model from loading too.
     detector = Detector()
     devices = [detector.choose(lane) for lane in config.lanes]
@@ -59,9 +60,13 @@ def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
 
 
 def _spec(lane: LaneConfig) -> ModelSpec:
-    model = load_model(lane, lane.max_batch_size)
+    # On the CPU, wherever it will run: this process shall have nothing to do with a GPU.
+    engine = make_engine(lane, lane.max_batch_size, "cpu")
     assert lane.model is not None
-    return ModelSpec(model.inputs, model.outputs, model_digest(lane.model))
+    # One row at a time has no company.
+    effects = batch_effects(engine, lane.max_batch_size) if lane.max_batch_size > 1 else {}
+    found = None if effects is None else tuple(effects.items())
+    return ModelSpec(engine.inputs, engine.outputs, look_at(lane.model), found)
 
 
 def _check_code(lane: LaneConfig) -> None:
@@ -87,6 +92,7 @@ def summary(plan: LanePlan) -> dict[str, object]:
         "stages": [f"{step.stage} ({step.use})" for step in plan.steps],
         "max_batch_size": plan.max_batch_size,
         **(_device(plan.device) if plan.device else {}),
+        "batch_dependent": None if plan.batch_effects is None else dict(plan.batch_effects),
     }
 
 
@@ -109,9 +115,19 @@ def check_all(plan: Plan) -> dict[str, Any]:
 
 def check_text(found: dict[str, Any]) -> str:
     """Return the same for people."""
-    lines = ["\n".join(f"{key:>16}  {value}" for key, value in lane.items()) + "\n" for lane in found["lanes"]]
+    lines = ["\n".join(f"{key:>16}  {_value_text(key, value)}" for key, value in lane.items()) + "\n" for lane in found["lanes"]]
     lines += [f"process {p['name']} x {p['replicas']}, lanes {', '.join(p['lanes'])}" for p in found["processes"]]
     return "\n".join([*lines, f"shared memory {found['memory_bytes'] / 2**20:.1f} MiB"])
+
+
+def _value_text(key: str, value: Any) -> str:
+    """Return one value for people: which answers depend on who else asks is a sentence."""
+    if key != "batch_dependent":
+        return str(value)
+    if value is None:
+        return "not known: the model's shapes are open, and it does not run with ours"
+    outputs = ", ".join(f"{name} (by up to {most:.2g} of its largest value)" for name, most in value.items())
+    return f"yes: {outputs}; max_batch_size = 1 ends it" if outputs else "no"
 
 
 def _spec_text(name: str, dtype: str, shape: tuple[int, ...]) -> str:

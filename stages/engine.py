@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from schemas.status import Code, ConfigError, RequestError
-from schemas.tensors import NUMPY_NAME, TensorSpec
+from schemas.tensors import TensorSpec
 
 from .device import Array, Bytes, Device, Model, RowShapes, Stream
 from .flight import Flight
@@ -207,23 +207,6 @@ class Engine:
         best_ns = {rows: self._best_ns(rows, shapes) for rows in sorted(sizes, reverse=True)}
         return dict(sorted(best_ns.items()))
 
-    def batch_invariant(self, shapes: RowShapes | None = None) -> bool | None:
-        """Return True when rows give the same bits alone and in batches of several sizes; None when *shapes* are needed to tell.
-
-        Random rows show dependence on batch mates (dynamic quantisation, say); they cannot prove that there is none.
-        """
-        shapes = shapes or self.row_shapes
-        if shapes is None:
-            return None
-        count = self.max_batch_size
-        rows = self._random_rows(count, shapes)
-        alone = [self._digest(rows, slice(row, row + 1))[0] for row in range(count)]
-        for size in sorted({2, 3, count // 2, count} & set(range(2, count + 1))):
-            part = slice(count - size, count)
-            if self._digest(rows, part) != alone[part]:
-                return False
-        return True
-
     def _best_ns(self, rows: int, shapes: RowShapes) -> int:
         """Return the shortest of a few runs on zeros, so many on each flight."""
         return min(self._run_ns(rows, shapes) for _ in range(_WARM_UP_RUNS * self._flights))
@@ -246,20 +229,6 @@ class Engine:
         took_ns = time.monotonic_ns() - started_ns
         self.release(self.land())
         return took_ns
-
-    def _random_rows(self, count: int, shapes: RowShapes) -> dict[str, Array]:
-        """Return *count* random rows for each input: normal floats; 0 or 1 for integers, which are often indices."""
-        rng = np.random.default_rng(0)
-        rows: dict[str, Array] = {}
-        for spec, shape in zip(self.inputs, shapes, strict=True):
-            dtype, full = np.dtype(NUMPY_NAME[spec.dtype]), (count, *shape)
-            rows[spec.name] = (rng.normal(size=full) if dtype.kind == "f" else rng.integers(0, 2, full)).astype(dtype)
-        return rows
-
-    def _digest(self, rows: Mapping[str, Array], part: slice) -> list[bytes]:
-        """Return the output bytes of each row of *part*, run as one batch."""
-        outputs = self.call({name: array[part] for name, array in rows.items()})
-        return [b"".join(array[row].tobytes() for array in outputs.values()) for row in range(part.stop - part.start)]
 
 
 def _does_not_fit(name: str, flights: int, max_batch_size: int) -> ConfigError:

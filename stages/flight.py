@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from schemas.status import Code, RequestError
-from schemas.tensors import NUMPY_NAME, DType, TensorSpec, element_count
+from schemas.tensors import NUMPY_NAME, TensorSpec
 
 from .device import Array, Block, Bound, Call, Device, Model, RowShapes
+from .link_plan import tensor_bytes
 
 # Pictures of any size make any number of batch shapes: the least recently used are forgotten.
 MAX_BINDINGS = 256
@@ -133,11 +134,6 @@ class Flight:
         )
         call = self._model.bind(inputs, outputs)
         return Binding(call, {b.name: b for b in inputs}, _views(inputs), _views(outputs), _apart(inputs), _apart(outputs))
-
-
-def tensor_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a tensor of fixed-size elements."""
-    return element_count(shape) * np.dtype(NUMPY_NAME[dtype]).itemsize
 
 
 def _fixed_bytes(spec: TensorSpec, rows: int) -> int:

@@ -5,7 +5,7 @@ The worker process and the embedded pipeline run this same object.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -75,7 +75,6 @@ class LaneRunner:
         self._air: deque[tuple[Batch[Hop], int]] = deque()
         self._at_step = part.first_step
         self.finished: list[Hop] = []
-        self.closed_by: Counter[str] = Counter()
 
     def warmed_up(self, slowest_run_ns: int) -> None:
         """Take the slowest warm-up run as the measure of what hangs."""
@@ -193,12 +192,7 @@ class LaneRunner:
 
     def _next_batch(self, now_ns: int) -> Batch[Hop] | None:
         """Return what is to run now: first what must run again alone."""
-        if self._again:
-            return self._again.popleft()
-        batch = self._batcher.take(now_ns)
-        if batch is not None:
-            self.closed_by[batch.cause] += 1
-        return batch
+        return self._again.popleft() if self._again else self._batcher.take(now_ns)
 
     def _run_batch(self, infer: Infer, batch: Batch[Hop]) -> None:
         """Launch one batch, without what is too late by now."""
@@ -206,6 +200,7 @@ class LaneRunner:
         if not batch.items:
             return
         shapes: Shapes = batch.key[1]  # type: ignore[index]
+        self._marks.closed(batch.cause, sum(batch.rows))
         began_ns = self._marks.enter(batch.items, self._run_hang_ns)
         try:
             infer.launch([hop[0] for hop in batch.items], batch.rows, shapes)
@@ -243,7 +238,7 @@ class LaneRunner:
             self._fail(batch.items[0], error)
             return
         for hop, rows in zip(batch.items, batch.rows, strict=True):
-            self._again.append(Batch(batch.key, [hop], [rows], batch.oldest_ns, batch.cause))
+            self._again.append(Batch(batch.key, [hop], [rows], batch.oldest_ns, "alone"))
 
     def _in_time(self, batch: Batch[Hop]) -> Batch[Hop]:
         """Answer what is too late by now; return the rest."""

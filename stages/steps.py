@@ -5,7 +5,6 @@ A step reads its source link and writes its target link, nothing else; a peer's 
 
 from __future__ import annotations
 
-import hashlib
 import time
 import traceback
 from collections import deque
@@ -19,7 +18,7 @@ import numpy as np
 from schemas.config import LaneConfig, StageConfig
 from schemas.logs import get_logger
 from schemas.plan import LanePlan, StepPlan
-from schemas.status import Code, ConfigError, RequestError, printable
+from schemas.status import Code, RequestError, printable
 
 from .decode import decode_image
 from .device import Bytes
@@ -29,7 +28,8 @@ from .flight import Flight
 from .image_libraries import load_decoders, no_memory
 from .image_rules import ImageRules
 from .links import Link
-from .onnx_model import OnnxModel, read_model
+from .model_files import check_model
+from .onnx_model import read_model
 from .postprocess import load_function, real_shapes
 from .preprocess import BUILT_IN
 from .raw_pixels import raw_pixels
@@ -227,31 +227,11 @@ def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[
 
 def make_engine(lane: LaneConfig, max_batch_size: int, device: str) -> Engine:
     """Load the lane's model onto *device*, "cpu" or "cuda"."""
+    assert lane.model is not None
     if device == "cuda":
         # Here and not above: no other process, and none without a GPU, loads what belongs to it.
         from .cuda_engine import make_cuda_engine
 
         return make_cuda_engine(lane, max_batch_size)
-    return Engine(load_model(lane, max_batch_size), HostDevice(), max_batch_size=max_batch_size)
-
-
-def load_model(lane: LaneConfig, max_batch_size: int) -> OnnxModel:
-    """Load the lane's model on the CPU."""
-    assert lane.model is not None
-    return read_model(lane.model, max_batch_size=max_batch_size, threads=lane.threads, spin=lane.spin is True)
-
-
-def model_digest(path: Path) -> str:
-    """Return the digest of a model file: what was planned with must be what runs, in every replica and after every restart."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def check_model(lane: LaneConfig, plan: LanePlan) -> None:
-    """Refuse a model file that is not the one that the server was started with.
-
-    Raises:
-        ConfigError: it was changed since.
-    """
-    if lane.model is not None and model_digest(lane.model) != plan.model_digest:
-        raise ConfigError(f"lane.{lane.name}.model: {lane.model} was changed since the server started: restart the server")
+    model = read_model(lane.model, max_batch_size=max_batch_size, threads=lane.threads, spin=lane.spin is True)
+    return Engine(model, HostDevice(), max_batch_size=max_batch_size)

@@ -108,7 +108,7 @@ def test_a_landed_batch_is_nobodys_suspect_any_more() -> None:
 def test_a_call_beside_flights_is_marked_with_them() -> None:
     """Whose fault a death is cannot be told; nobody is marked twice."""
     run = make_run(SMALL)
-    marks = CallMarks(run.column, run.arena.run_pairs[1], 0, run.clock)
+    marks = CallMarks(run.arena, run.column, 1, run.clock)
     marks.on_device([hop(4), hop(5)], 1000)
     began = marks.enter((hop(7),), 500)
     assert (marked(run), int(run.column[RUN_STARTED_NS])) == ([7, 4, 5], began)
