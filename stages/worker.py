@@ -23,6 +23,7 @@ from .call_marks import CallMarks
 from .device import Device
 from .device_event import say_selected, show_bytes
 from .faults import fault_hook
+from .faulty_marks import FaultyMarks
 from .links import make_link
 from .memory_limit import limit_memory
 from .postprocess import prefer_modules_in
@@ -93,7 +94,11 @@ class Worker:
             for i, step in enumerate(plan.steps)
         ]
         column = column_of(self._spawn.incarnation)
-        marks = CallMarks(arena, self._column, column, time.monotonic_ns)
+        marks = (
+            CallMarks(arena, self._column, column, time.monotonic_ns)
+            if self._fault is None
+            else FaultyMarks(arena, self._column, column, faults=self._fault, source=links[0])
+        )
         runner = LaneRunner(plan, part, steps, links, arena, marks)
         for step in steps:
             if isinstance(step, Infer):

@@ -101,6 +101,13 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "the lane's backlog is full (`backlog`, `backlog_bytes`)": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
     "more in flight than `server.max_in_flight`": ("test_more_calls_than_the_server_takes_are_refused_unsent",),
     "the budget is used up": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
+    "its budget is shorter than the lane's shortest recent run": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
+    "it is older than `max_age_us` when its turn comes": ("test_a_request_that_is_too_old_is_told_so",),
+    "a newer request of its key is taken (`key_policy` LatestOnly or LatestN)": (
+        "test_a_request_that_a_newer_one_of_its_key_replaces_is_superseded",
+        "test_only_the_newest_of_a_key_waits",
+    ),
+    "an elder of its Ordered key ends early or dies": ("test_an_ordered_key_goes_on_after_one_that_failed",),
     "unknown model, wrong name, dtype or shape": (REFUSALS,),
     "its header is above 64 KiB, or its payload above `max_encoded_bytes`": (
         "test_a_header_or_payload_above_its_limit_is_too_large",
