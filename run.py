@@ -39,7 +39,7 @@ EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code. A person's mistake is one line on stderr and code 2."""
+    """Run one command; return the exit code. A person's mistake is one line on stderr and code 2, a missing device code 3."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         parser = _parser(arguments[0] if arguments else "")
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.command(options)
     except ConfigError as error:
-        return _give_up(options, str(error))
+        return _give_up(options, str(error), error.exit_code)
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): nothing is wrong with us. But nobody knows of a server that ends for it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -67,12 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _give_up(options: argparse.Namespace, reason: str) -> int:
+def _give_up(options: argparse.Namespace, reason: str, code: int = 2) -> int:
     """Tell a person in one line why nothing came of it, and a script by one JSON object."""
     print(f"slotline: {reason}", file=sys.stderr)
     if getattr(options, "json", False):
         print(json.dumps({"error": reason}))
-    return 2
+    return code
 
 
 def _seconds(text: str) -> float:

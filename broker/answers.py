@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heapq import nlargest
 
+from schemas.arena import Words
 from schemas.config import ServerConfig
 from schemas.messages import (
     Body,
@@ -20,6 +21,7 @@ from schemas.messages import (
 from schemas.params import Params
 from schemas.status import VERSION, Code, ControlOp, HealthScope, RequestError, printable
 from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_LIST, MAX_STATS
+from schemas.words import GPU_PINNED_BYTES, GPU_POOL_BYTES, column_of
 
 from . import accelerator
 from .core import Core
@@ -36,10 +38,15 @@ EXTENSIONS = ("packed", "deadline_budget", "born_us")
 
 
 class Answers:
-    """Knows the server well enough to describe it. *outboxes* are those of all its doors: what waits there is in flight."""
+    """Knows the server well enough to describe it. *outboxes* are those of all its doors: what waits there is in flight.
 
-    def __init__(self, core: Core, config: ServerConfig, epoch: int) -> None:
+    Args:
+        columns: the board's, where workers write what memory they have on a GPU; None where there is no board.
+    """
+
+    def __init__(self, core: Core, config: ServerConfig, epoch: int, columns: Words | None = None) -> None:
         self._core = core
+        self._columns = columns
         self._config = config
         self._epoch = epoch
         self._lanes = {lane.plan.name: lane for lane in core.lanes}
@@ -84,6 +91,7 @@ class Answers:
         stats |= {"state": self.state, "epoch": f"{self._epoch:016x}", "accelerated": self._accelerated}
         for lane in self._core.lanes:
             stats |= {f"lane.{lane.plan.name}.{key}": value for key, value in _lane_stats(lane).items()}
+            stats |= {f"lane.{lane.plan.name}.gpu.{key}": value for key, value in self._gpu_bytes(lane).items()}
         return stats | self._client_stats()
 
     def ledger(self) -> Snapshot:
@@ -101,6 +109,14 @@ class Answers:
             ledger = of_client(client.received, client.finals, in_flight)
             stats |= {f"client.{rank}.{key}": value for key, value in ledger.items()}
         return stats
+
+    def _gpu_bytes(self, lane: Lane) -> dict[str, int]:
+        """Return what the processes that serve a lane have on GPUs; lanes that share a process all show what it has."""
+        words = {"pool_bytes": GPU_POOL_BYTES, "pinned_bytes": GPU_PINNED_BYTES}
+        if self._columns is None:
+            return dict.fromkeys(words, 0)
+        columns = [column_of(number) for serving in lane.replicas for number in serving]
+        return {name: sum(int(self._columns[column, word]) for column in columns) for name, word in words.items()}
 
     def _welcome(self) -> Welcome:
         config = self._config

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from schemas.config import Config
 from schemas.plan import Plan, plan_of
-from schemas.status import ConfigError
+from schemas.status import ConfigError, DeviceError
 
 # Large models on a busy machine; a function's module that hangs while it is imported is told apart by this alone.
 LIMIT_S = 180
@@ -52,7 +52,7 @@ def plan_in_child(command: Sequence[str], config: Config) -> Plan:
         raise ConfigError(f"{config.source}: reading its models and functions {ended}; see what it printed above")
     answer = json.loads(line)
     if "error" in answer:
-        raise ConfigError(answer["error"])
+        raise (DeviceError if answer["is_device"] else ConfigError)(answer["error"])
     return plan_of(answer["plan"])
 
 

@@ -70,7 +70,7 @@ class Server:
         self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight)
         self._endings = self._core.endings
         self._dispatcher = Dispatcher(self._context, spawn.directory)
-        answers = Answers(self._core, config.server, spawn.epoch)
+        answers = Answers(self._core, config.server, spawn.epoch, self._board.columns)
         intake = Intake({lane.plan.name: lane for lane in self._lanes}, self._arenas, max_budget_us=config.server.max_budget_us)
         self._intake = intake
         self._front = self._door(config.server.endpoint, answers, intake)

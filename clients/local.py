@@ -42,6 +42,8 @@ def local_server(command: Sequence[str]) -> Iterator[LocalServer]:
         if not line:
             raise ConfigError("the server did not start: see its line above")
         ready = json.loads(line)
+        if "error" in ready:
+            raise ConfigError(ready["error"])
         yield LocalServer(ready["endpoint"], ready["control"])
     finally:
         process.send_signal(signal.SIGTERM)

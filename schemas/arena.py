@@ -69,7 +69,7 @@ class LaneArena:
 
     def __init__(self, descriptor: int, plan: LanePlan) -> None:
         self.plan = plan
-        self._bytes = _map(descriptor, plan.arena_bytes)
+        self.memory = self._bytes = _map(descriptor, plan.arena_bytes)
         slots, steps, links = plan.slots, len(plan.steps), len(plan.links)
         at = word_layout(slots, steps, links)
         self.generation: Words = self._words(at.generation, slots)

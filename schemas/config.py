@@ -14,6 +14,7 @@ from typing import Any
 
 from schemas.config_curve import CurveConfig
 from schemas.config_fields import Config, LaneConfig, ServerConfig
+from schemas.config_gpu import GpuConfig
 from schemas.config_read import read_curve, read_lane, read_server
 from schemas.config_rules import Spot
 from schemas.config_stage import MODEL_STAGE, PARAMS, STAGES, USES, OutputConfig, StageConfig
@@ -25,6 +26,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "CurveConfig",
+    "GpuConfig",
     "LaneConfig",
     "OutputConfig",
     "ServerConfig",
@@ -137,6 +139,7 @@ def field_table() -> list[tuple[str, str, str, str, str]]:
     rows = [_row("server", item) for item in fields(ServerConfig)]
     rows += [_row("curve", item) for item in fields(CurveConfig)]
     rows += [_row("lane.NAME", item) for item in fields(LaneConfig) if "rule" in item.metadata]
+    rows += [_row("lane.NAME.gpu", item) for item in fields(GpuConfig)]
     rows += [_stage_row(item) for item in fields(StageConfig) if "rule" in item.metadata]
     for (stage, use), params in PARAMS.items():
         section = f"lane.NAME.{stage}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.config_curve import CurveConfig
+from schemas.config_gpu import GpuConfig
 from schemas.config_rules import GIB, KIB, MIB, NAME, Rule, about, number, one_of, text, whole, yes_no, yes_no_auto
 from schemas.config_stage import StageConfig, lane_stages
 
@@ -228,7 +229,10 @@ class LaneConfig:
             "Look for messages without sleeping: an idle lane answers sooner, for a core. auto: if every process can have one.",
         ),
     )
-    device: str = field(default="cpu", metadata=about(one_of("cpu"), "Where the model runs."))
+    device: str = field(
+        default="cpu",
+        metadata=about(one_of("auto", "cpu", "cuda"), "Where the model runs; auto: on a GPU where one can be used."),
+    )
     processes: tuple[tuple[str, ...], ...] = field(
         default=(),
         metadata=about(
@@ -254,6 +258,7 @@ class LaneConfig:
             default="none: processes of its own",
         ),
     )
+    gpu: GpuConfig = field(default=GpuConfig())
     decode: StageConfig = field(default=StageConfig("tensor"))
     preprocess: StageConfig = field(default=StageConfig("none"))
     postprocess: StageConfig = field(default=StageConfig("none"))

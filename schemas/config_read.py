@@ -11,6 +11,7 @@ from typing import Any
 from schemas.config_curve import CurveConfig
 from schemas.config_endpoint import default_control, resolve_endpoint
 from schemas.config_fields import LaneConfig, ServerConfig
+from schemas.config_gpu import GpuConfig
 from schemas.config_rules import NAME, Spot, whole
 from schemas.config_stage import MAX_OUTPUTS, PARAMS, STAGES, OutputConfig, StageConfig, lane_stages, use_rule
 from schemas.tensors import DType
@@ -50,7 +51,8 @@ def read_lane(name: str, value: object, *, base: Path, spot: Spot) -> LaneConfig
     """Return the [lane.NAME] table with its stage tables; the model's path is absolute and the file exists."""
     spot.accept(NAME, name)
     table = spot.table(value)
-    values = _read_fields(LaneConfig, table, spot, also=STAGE_TABLES)
+    values = _read_fields(LaneConfig, table, spot, also=(*STAGE_TABLES, "gpu"))
+    values["gpu"] = GpuConfig(**_read_fields(GpuConfig, spot.at("gpu").table(table.get("gpu", {})), spot.at("gpu")))
     values["model"] = _model_path(values.get("model"), base, spot.at("model"))
     for stage in STAGE_TABLES:
         values[stage] = _read_stage(stage, table.get(stage), spot.at(stage))

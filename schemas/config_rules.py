@@ -161,6 +161,18 @@ def whole_list(low: int, high: int, *, longest: int) -> Rule:
     return Rule(f"a list of 1 to {longest} whole numbers from {low} to {high}", accept)
 
 
+def number_list(low: float, high: float, *, longest: int) -> Rule:
+    """Return the rule of lists of 1 to *longest* numbers from *low* to *high*; a tuple, as a default is kept, counts as one."""
+    each = number(low, high)
+
+    def accept(value: object) -> tuple[object, ...]:
+        if not isinstance(value, list | tuple) or not 1 <= len(value) <= longest:
+            raise ValueError
+        return tuple(each.accept(item) for item in value)
+
+    return Rule(f"a list of 1 to {longest} numbers from {low:g} to {high:g}", accept)
+
+
 def about(rule: Rule, why: str, *, unit: str = "", default: str = "") -> dict[str, Any]:
     """Return a field's metadata; *default* says in words what a computed default is."""
     return {"rule": rule, "why": why, "unit": unit, "default": default}

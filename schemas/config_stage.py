@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.config_rules import GIB, MIB, NAME, Rule, about, one_of, text, whole, whole_list
+from schemas.config_rules import GIB, MIB, NAME, Rule, about, number_list, one_of, text, whole, whole_list
 from schemas.tensors import MAX_RANK, DType
 
 # The slot header holds the descriptors of this many tensors.
@@ -18,7 +18,7 @@ MODEL_STAGE = "infer"
 # What ``use`` may be in each stage table, besides a user's function. The infer stage has no table: it runs the model.
 USES: Mapping[str, tuple[str, ...]] = {
     "decode": ("tensor", "image"),
-    "preprocess": ("none", "standardize"),
+    "preprocess": ("none", "standardize", "resize"),
     "postprocess": ("none",),
 }
 IMAGE_FORMATS = ("jpeg", "png", "bmp", "webp", "gif", "tiff")
@@ -161,6 +161,20 @@ PARAMS: Mapping[tuple[str, str], Mapping[str, tuple[Rule, object, str]]] = {
             0,
             "MiB a process that decodes may take beyond what it has at its start; a picture that needs more is OutOfMemory. "
             "0: from max_pixels in a process without the model, none beside a model.",
+        ),
+    },
+    ("preprocess", "resize"): {
+        "height": (whole(0, 32_768), 0, "Height of the model's picture in pixels; 0: as the model says."),
+        "width": (whole(0, 32_768), 0, "Width of the model's picture in pixels; 0: as the model says."),
+        "mean": (
+            number_list(-1e6, 1e6, longest=3),
+            (0.0,),
+            "Taken from each pixel value (0 to 255), one for all channels or one for each; 0 leaves the values as they are.",
+        ),
+        "scale": (
+            number_list(-1e6, 1e6, longest=3),
+            (1.0,),
+            "Multiplied after that, one for all channels or one for each; 1 leaves the values as they are.",
         ),
     },
 }

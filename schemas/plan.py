@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,20 @@ class RegionPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """Where a lane's model runs, decided once at start so that every replica agrees.
+
+    *kind* is ``cpu`` or ``cuda``; *level* is that of the log line which tells *reason*; *about* has names and versions of the
+    GPU, its driver and its libraries.
+    """
+
+    kind: str
+    level: str = "info"
+    reason: str = ""
+    about: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class LanePlan:
     """A lane: its limits, links, steps, cut and the layout of its arena.
 
@@ -120,6 +134,7 @@ class LanePlan:
     cut: tuple[LaneProcess, ...]
     regions: tuple[RegionPlan, ...]
     arena_bytes: int
+    device: DevicePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +242,7 @@ def _lane(raw: dict[str, Any]) -> LanePlan:
         "steps": tuple(StepPlan(**row) for row in raw["steps"]),
         "cut": tuple(LaneProcess(**row) for row in raw["cut"]),
         "regions": tuple(RegionPlan(**row) for row in raw["regions"]),
+        "device": DevicePlan(**raw["device"]) if raw["device"] else None,
     }
     return LanePlan(**{**raw, **nested})
 

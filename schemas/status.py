@@ -6,6 +6,7 @@ The numbers are those of ``infer.fbs``; a test compares the two. Nothing here kn
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from typing import ClassVar
 
 # A config key with a lane's name of 64 characters in it.
 MAX_FIELD_CHARS = 128
@@ -167,3 +168,11 @@ def printable(value: object, limit: int = 64) -> str:
 
 class ConfigError(Exception):
     """A person's mistake, met at the command line: one line that says what is wrong and the cure."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class DeviceError(ConfigError):
+    """The device that the config demands cannot be used. A code of its own, so that a script can tell it from a wrong config."""
+
+    exit_code: ClassVar[int] = 3

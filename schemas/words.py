@@ -14,6 +14,8 @@ RUN_LANE = 6  # P: lane of that call
 RUN_COUNT = 7  # P: how many (slot, generation) pairs of run_pairs it covers
 RUN_LIMIT_NS = 8  # P: a call longer than this hangs
 STALE = 9  # P: hops dropped because their slot had moved on
+GPU_POOL_BYTES = 10  # P: memory it has on a GPU, 0 without one
+GPU_PINNED_BYTES = 11  # P: memory it has page-locked for a GPU
 COLUMN_WORDS = 16
 
 # Head of the board, 8 words, all the broker's.

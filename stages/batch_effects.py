@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from schemas.status import RequestError
 from schemas.tensors import NUMPY_NAME, DType, element_count
 
-from .engine import OnnxEngine, RowShapes
+from .device import RowShapes
+from .engine import Engine
 
 Array = NDArray[Any]
 
@@ -30,7 +31,7 @@ MOST = 1e6
 TINY = 1e-300
 
 
-def batch_effects(engine: OnnxEngine, most_rows: int, *, limit_ns: int = LIMIT_NS) -> dict[str, float] | None:
+def batch_effects(engine: Engine, most_rows: int, *, limit_ns: int = LIMIT_NS) -> dict[str, float] | None:
     """Return the outputs whose bits depend on the other rows of a batch, and the largest difference seen of each.
 
     Random rows show a dependence; they cannot prove that there is none.
@@ -52,13 +53,13 @@ def batch_effects(engine: OnnxEngine, most_rows: int, *, limit_ns: int = LIMIT_N
         return None
 
 
-def _compare(engine: OnnxEngine, most_rows: int, shapes: RowShapes, until_ns: int) -> dict[str, float]:
+def _compare(engine: Engine, most_rows: int, shapes: RowShapes, until_ns: int) -> dict[str, float]:
     rows = _random_rows(engine, most_rows, shapes)
     alone: list[Mapping[str, Array]] = []
     effects: dict[str, float] = {}
     for size in sorted({2, 3, most_rows // 2, most_rows} & set(range(2, most_rows + 1))):
-        alone += [_run(engine, rows, slice(row, row + 1), shapes) for row in range(len(alone), size)]
-        together = _run(engine, rows, slice(0, size), shapes)
+        alone += [_run(engine, rows, slice(row, row + 1)) for row in range(len(alone), size)]
+        together = _run(engine, rows, slice(0, size))
         for spec in engine.outputs:
             singles = [one[spec.name][0] for one in alone]
             found = max(map(_difference, singles, together[spec.name], [spec.dtype] * size))
@@ -69,15 +70,12 @@ def _compare(engine: OnnxEngine, most_rows: int, shapes: RowShapes, until_ns: in
     return effects
 
 
-def _run(engine: OnnxEngine, rows: Mapping[str, Array], part: slice, shapes: RowShapes) -> dict[str, Array]:
-    """Return copies of the outputs of the rows of *part*, run as one batch."""
-    count = part.stop - part.start
-    for name, view in engine.input_views(count, shapes).items():
-        np.copyto(view, rows[name][part])
-    return {name: array.copy() for name, array in engine.run(count, shapes).items()}
+def _run(engine: Engine, rows: Mapping[str, Array], part: slice) -> dict[str, Array]:
+    """Return the outputs of the rows of *part*, run as one batch."""
+    return engine.call({name: array[part] for name, array in rows.items()})
 
 
-def _random_rows(engine: OnnxEngine, count: int, shapes: RowShapes) -> dict[str, Array]:
+def _random_rows(engine: Engine, count: int, shapes: RowShapes) -> dict[str, Array]:
     """Return *count* random rows for each input: normal floats; 0 or 1 for integers, which are often indices."""
     rng = np.random.default_rng(0)
     rows: dict[str, Array] = {}
@@ -91,7 +89,7 @@ def _random_rows(engine: OnnxEngine, count: int, shapes: RowShapes) -> dict[str,
     return rows
 
 
-def _example_shapes(engine: OnnxEngine) -> RowShapes | None:
+def _example_shapes(engine: Engine) -> RowShapes | None:
     """Return shapes with a number for each open dimension; None when these are too large to be tried."""
     shapes = tuple(tuple(EXAMPLE_DIM if dim < 0 else dim for dim in spec.shape[1:]) for spec in engine.inputs)
     return None if max(map(element_count, shapes), default=0) * 8 > MAX_EXAMPLE_BYTES else shapes

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from schemas.config import Config, LaneConfig, load_config
-from schemas.plan import LanePlan, Plan
-from schemas.status import ConfigError
+from schemas.plan import DevicePlan, LanePlan, Plan
+from schemas.status import ConfigError, DeviceError
 
 from .batch_effects import batch_effects
+from .detect import Detector
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
 from .model_files import look_at
@@ -29,12 +30,19 @@ def describe(config: Config) -> Plan:
 
     Raises:
         ConfigError: a model, a library or a function is missing or does not fit; one line with the cure.
+        DeviceError: a lane demands a GPU that cannot be used.
     """
     prefer_modules_in(config.base)
+    # First, because what is wrong with the packages of a GPU may keep a model from loading too.
+    detector = Detector()
+    devices = [detector.choose(lane) for lane in config.lanes]
     models = {lane.name: _spec(lane) for lane in config.lanes if lane.model is not None}
     for lane in config.lanes:
         _check_code(lane)
-    return build_plan(config, models)
+    on_gpu = {lane.name for lane, device in zip(config.lanes, devices, strict=True) if device and device.kind == "cuda"}
+    plan = build_plan(config, models, on_gpu)
+    lanes = (dataclasses.replace(lane, device=device) for lane, device in zip(plan.lanes, devices, strict=True))
+    return dataclasses.replace(plan, lanes=tuple(lanes))
 
 
 def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
@@ -45,14 +53,15 @@ def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
     try:
         answer: dict[str, Any] = {"plan": dataclasses.asdict(describe(load_config(path, endpoint)))}
     except ConfigError as error:
-        answer = {"error": str(error)}
+        answer = {"error": str(error), "is_device": isinstance(error, DeviceError)}
     with open(descriptor, "wb") as answers:
         answers.write(json.dumps(answer).encode() + b"\n")
     os._exit(0)
 
 
 def _spec(lane: LaneConfig) -> ModelSpec:
-    engine = make_engine(lane, lane.max_batch_size)
+    # On the CPU, wherever it will run: this process shall have nothing to do with a GPU.
+    engine = make_engine(lane, lane.max_batch_size, "cpu")
     assert lane.model is not None
     # One row at a time has no company.
     effects = batch_effects(engine, lane.max_batch_size) if lane.max_batch_size > 1 else {}
@@ -71,7 +80,7 @@ def _check_code(lane: LaneConfig) -> None:
 
 
 def summary(plan: LanePlan) -> dict[str, object]:
-    """Return what ``check`` tells about a lane: bytes per slot and in all, the links, the cut."""
+    """Return what ``check`` tells about a lane: bytes per slot and in all, the links, the cut, the device."""
     per_slot = {region.name: region.stride for region in plan.regions}
     return {
         "lane": plan.name,
@@ -82,8 +91,14 @@ def summary(plan: LanePlan) -> dict[str, object]:
         "outputs": [_spec_text(s.name, s.dtype.name, s.shape) for s in plan.outputs] or ["the inputs"],
         "stages": [f"{step.stage} ({step.use})" for step in plan.steps],
         "max_batch_size": plan.max_batch_size,
+        **(_device(plan.device) if plan.device else {}),
         "batch_dependent": None if plan.batch_effects is None else dict(plan.batch_effects),
     }
+
+
+def _device(device: DevicePlan) -> dict[str, object]:
+    told: dict[str, object] = {"device": device.kind, "device_reason": device.reason}
+    return told | ({"device_about": device.about} if device.about else {})
 
 
 def check_all(plan: Plan) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from schemas.arena import LaneArena, Words
 from schemas.hop import Hop
 
+from .call_marks import CallMarks
 from .faults import Faults, input_digest
 from .links import Link
-from .runner import CallMarks
 
 
 class FaultyMarks(CallMarks):

@@ -5,10 +5,10 @@ What a model takes and gives comes in as specs, so no model is loaded here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from schemas.config import Config, LaneConfig, OutputConfig, StageConfig
+from schemas.config import Config, LaneConfig, StageConfig
 from schemas.config_stage import DEEP_PIXEL_FORMATS
 from schemas.plan import (
     MAX_TENSORS,
@@ -16,7 +16,6 @@ from schemas.plan import (
     LanePlan,
     LaneProcess,
     LinkPlan,
-    LinkTensor,
     Plan,
     ProcessPlan,
     RegionPlan,
@@ -26,9 +25,11 @@ from schemas.plan import (
     word_layout,
 )
 from schemas.status import ConfigError
-from schemas.tensors import ITEM_BYTES, DType, TensorSpec, element_count
+from schemas.tensors import ITEM_BYTES, DType, TensorSpec
 
+from .link_plan import declared_link, fixed_link, open_link, tensor_bytes
 from .model_files import ModelFiles
+from .resize_plan import FUSED, resize_plan
 from .worker_plan import check_count, join_processes
 
 
@@ -42,8 +43,8 @@ class ModelSpec:
     batch_effects: tuple[tuple[str, float], ...] | None = ()
 
 
-def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
-    """Return the plan of *config*; *models* holds the specs of each lane that has a model, by lane name.
+def build_plan(config: Config, models: Mapping[str, ModelSpec], on_gpu: Container[str] = ()) -> Plan:
+    """Return the plan of *config*; *models* holds the specs of each lane that has a model, by lane name; *on_gpu* names lanes.
 
     Raises:
         ConfigError: stages that do not fit together, naming the key to change.
@@ -53,15 +54,20 @@ def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
     lanes: list[LanePlan] = []
     for index, lane in enumerate(config.lanes):
         cut = join_processes(lane, index, processes, groups)
-        lanes.append(_LaneBuilder(lane, index, models.get(lane.name)).build(cut))
+        fuses = lane.name in on_gpu and lane.preprocess.use == "resize"
+        lanes.append(_LaneBuilder(lane, index, models.get(lane.name), fuses=fuses).build(cut))
     check_count(processes, config.source)
     return Plan(tuple(lanes), tuple(processes))
 
 
 class _LaneBuilder:
-    """Builds one lane's plan, stage by stage; ``self._links`` grows as stages write something new."""
+    """Builds one lane's plan, stage by stage; ``self._links`` grows as stages write something new.
 
-    def __init__(self, lane: LaneConfig, index: int, model: ModelSpec | None) -> None:
+    *fuses*: the GPU's kernel resizes in front of the model, so that pixels go to the infer stage.
+    """
+
+    def __init__(self, lane: LaneConfig, index: int, model: ModelSpec | None, *, fuses: bool = False) -> None:
+        self._fuses = fuses
         self._lane = lane
         self._index = index
         self._model = model
@@ -131,7 +137,7 @@ class _LaneBuilder:
         limit = self._lane.max_encoded_bytes
         if self._lane.decode.use == "image":
             name = self._model.inputs[0].name if self._model else "image"
-            return _open_link("input", (TensorSpec(name, DType.ENCODED, (1,)),), limit)
+            return open_link("input", (TensorSpec(name, DType.ENCODED, (1,)),), limit)
         if self._model is None or self._lane.decode.is_user_function or self._lane.preprocess.is_user_function:
             return LinkPlan("input", (), limit, shared=True, static=False)
         link = self._batch_link("input", self._model.inputs, limit)
@@ -148,22 +154,26 @@ class _LaneBuilder:
         # Tensors without elements have no bytes that a static link could lend.
         fixed = all(dim > 0 for spec in specs for dim in spec.shape[1:]) and all(spec.dtype in ITEM_BYTES for spec in specs)
         if self._lane.max_rows == 1 and fixed:
-            return _fixed_link(name, [(s.name, s.dtype, (1, *s.shape[1:]), (1, *s.shape[1:])) for s in specs], static=True)
+            return fixed_link(name, [(s.name, s.dtype, (1, *s.shape[1:]), (1, *s.shape[1:])) for s in specs], static=True)
         shaped = tuple(TensorSpec(s.name, s.dtype, (-1, *s.shape[1:])) for s in specs)
         if fixed:
             rows = self._lane.max_rows
-            limit = sum(align(rows * _bytes(s.dtype, s.shape[1:]), ROW_ALIGN_BYTES) for s in specs)
-        return _open_link(name, shaped, limit)
+            limit = sum(align(rows * tensor_bytes(s.dtype, s.shape[1:]), ROW_ALIGN_BYTES) for s in specs)
+        return open_link(name, shaped, limit)
 
     def _add_step(self, stage: str, source: int) -> int:
         """Plan one stage that reads link *source*; return the link that it leaves for the next."""
         if stage == "infer":
             assert self._model is not None
-            self._check_model_inputs(self._links[source])
+            if not self._fuses:
+                self._check_model_inputs(self._links[source])
             target = self._batch_link("scores", self._model.outputs, self._lane.max_output_bytes)
-            return self._put(StepPlan("infer", "model", source, len(self._links)), target)
+            return self._put(StepPlan("infer", FUSED if self._fuses else "model", source, len(self._links)), target)
         setting: StageConfig = getattr(self._lane, stage)
-        if setting.use in ("tensor", "none"):
+        if self._fuses and stage == "preprocess":
+            assert self._model is not None
+            resize_plan(self._lane, self._model.inputs[0])
+        if setting.use in ("tensor", "none") or (self._fuses and stage == "preprocess"):
             self._steps.append(StepPlan(stage, "none", source, source))
             return source
         return self._put(StepPlan(stage, setting.use, source, len(self._links)), self._written_by(stage, setting))
@@ -179,9 +189,12 @@ class _LaneBuilder:
         if setting.is_user_function:
             if not setting.outputs:
                 raise ConfigError(f"{self._key(stage + '.outputs')}: missing: say what {setting.use} writes (name, dtype, shape)")
-            return _declared_link(name, setting.outputs)
+            return declared_link(name, setting.outputs)
         if setting.use == "image":
             return self._pixels_link(name, setting.params)
+        if setting.use == "resize":
+            spec, tensor = resize_plan(self._lane, self._model.inputs[0] if self._model else None)
+            return fixed_link(name, [(tensor, spec.dtype, (1, *spec.shape), (1, *spec.shape))], static=True)
         return self._standardized_link(name)
 
     def _pixels_link(self, name: str, params: Mapping[str, object]) -> LinkPlan:
@@ -195,7 +208,7 @@ class _LaneBuilder:
             )
         channels = () if is_grey else (3,)
         shape, largest = (-1, -1, *channels), (self._lane.max_pixels, 1, *channels)
-        return _fixed_link(name, [("pixels", DType.UINT16 if deep else DType.UINT8, shape, largest)], static=False)
+        return fixed_link(name, [("pixels", DType.UINT16 if deep else DType.UINT8, shape, largest)], static=False)
 
     def _standardized_link(self, name: str) -> LinkPlan:
         spec = self._model.inputs[0] if self._model else TensorSpec("image", DType.FP32, (-1, 1, -1, -1))
@@ -207,7 +220,7 @@ class _LaneBuilder:
                 f'set [{self._key("decode")}] use = "image", color = "grey", and a model with such an input '
                 f"(this one takes {spec.dtype.name} {list(spec.shape)})"
             )
-        return _fixed_link(name, [(spec.name, DType.FP32, (1, 1, -1, -1), (1, 1, self._lane.max_pixels, 1))], static=False)
+        return fixed_link(name, [(spec.name, DType.FP32, (1, 1, -1, -1), (1, 1, self._lane.max_pixels, 1))], static=False)
 
     def _check_model_inputs(self, link: LinkPlan) -> None:
         """Refuse a cut where the model would read tensors that no stage makes."""
@@ -256,37 +269,3 @@ class _LaneBuilder:
             )
             regions += shared
         return tuple(links)
-
-
-def _bytes(dtype: DType, shape: tuple[int, ...]) -> int:
-    return ITEM_BYTES[dtype] * element_count(shape)
-
-
-def _open_link(name: str, specs: tuple[TensorSpec, ...], limit: int) -> LinkPlan:
-    """A link whose tensors lie one behind the other as they come; *limit* bounds their sum in bytes."""
-    tensors = tuple(LinkTensor(s.name, s.dtype, s.shape, (), limit, 0) for s in specs)
-    return LinkPlan(name, tensors, limit, shared=True, static=False)
-
-
-def _fixed_link(name: str, rows: list[tuple[str, DType, tuple[int, ...], tuple[int, ...]]], *, static: bool) -> LinkPlan:
-    """A link with a place for each tensor's largest shape; rows are (name, dtype, shape, largest shape)."""
-    tensors: list[LinkTensor] = []
-    at = 0
-    for tensor, dtype, shape, largest in rows:
-        size = _bytes(dtype, largest)
-        tensors.append(LinkTensor(tensor, dtype, shape, largest, size, at))
-        at = align(at + size, ROW_ALIGN_BYTES)
-    return LinkPlan(name, tuple(tensors), at, shared=True, static=static)
-
-
-def _declared_link(name: str, outputs: tuple[OutputConfig, ...]) -> LinkPlan:
-    """A link that a user's function writes, as its config declares it."""
-    tensors: list[LinkTensor] = []
-    at = 0
-    for out in outputs:
-        largest = out.max_shape or out.shape
-        size = out.max_bytes if out.dtype == DType.BYTES else _bytes(out.dtype, largest)
-        tensors.append(LinkTensor(out.name, out.dtype, out.shape, largest, size, at))
-        at = align(at + size, ROW_ALIGN_BYTES)
-    static = all(-1 not in out.shape and out.dtype != DType.BYTES for out in outputs)
-    return LinkPlan(name, tuple(tensors), at, shared=True, static=static)

@@ -44,6 +44,9 @@ class Link(Protocol):
             RequestError: MODEL_FAILED when a shape is not as declared, or BYTES are not in the binary form.
         """
 
+    def rows(self, name: str, slots: Sequence[int]) -> list[Array]:
+        """Return tensor *name* of each slot where it lies, C-contiguous."""
+
     def gather(self, name: str, slots: Sequence[int], out: Array) -> None:
         """Fill *out* (rows, ...) with tensor *name* of each slot, in order."""
 
@@ -112,9 +115,15 @@ class SharedLink:
                 return read_descriptor(words)[1]
         return None
 
+    def rows(self, name: str, slots: Sequence[int]) -> list[Array]:
+        if not self.plan.static:
+            return [self.read(slot)[name] for slot in slots]
+        every = self._rows[name]
+        return [every[slot] for slot in slots]
+
     def gather(self, name: str, slots: Sequence[int], out: Array) -> None:
         if not self.plan.static:
-            _gather_each([self.read(slot)[name] for slot in slots], out)
+            _gather_each(self.rows(name, slots), out)
             return
         rows = self._rows[name]
         if len(slots) == 1:
@@ -124,7 +133,7 @@ class SharedLink:
         elif out.nbytes <= FANCY_GATHER_BYTES:
             out[...] = rows[slots].reshape(out.shape)
         else:
-            _gather_each([rows[slot] for slot in slots], out)
+            _gather_each(self.rows(name, slots), out)
 
     def scatter(self, slots: Sequence[int], rows: Sequence[int], outputs: Mapping[str, Array]) -> list[RequestError | None]:
         if self.plan.static:
@@ -179,8 +188,11 @@ class ScratchLink:
             flat = held[tensor.name].reshape(-1).view(np.uint8)
             held[tensor.name] = _view(flat[: _used_bytes(flat, tensor, shape, strided=strided)], tensor.dtype, shape)
 
+    def rows(self, name: str, slots: Sequence[int]) -> list[Array]:
+        return [self._tensors[slot][name] for slot in slots]
+
     def gather(self, name: str, slots: Sequence[int], out: Array) -> None:
-        _gather_each([self._tensors[slot][name] for slot in slots], out)
+        _gather_each(self.rows(name, slots), out)
 
     def scatter(self, slots: Sequence[int], rows: Sequence[int], outputs: Mapping[str, Array]) -> list[RequestError | None]:
         end = 0

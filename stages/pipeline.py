@@ -29,9 +29,10 @@ from schemas.tensors import DType
 from schemas.wire_tensors import WireTensor
 from schemas.words import COLUMN_WORDS
 
+from .call_marks import CallMarks
 from .describe import describe as describe_config
 from .links import Arrays, SharedLink, make_link
-from .runner import CallMarks, LaneRunner
+from .runner import LaneRunner
 from .steps import Infer, make_step
 
 # Forms of requests that are remembered: names, datatypes and shapes seen before are not checked again.
@@ -67,6 +68,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Give models and memory back."""
+        for lane in self._lanes.values():
+            lane.close()
         self._lanes.clear()
 
     def infer(self, model: str, inputs: Mapping[str, Any], *, budget_us: int = 0, finite: bool = False) -> dict[str, Any]:
@@ -135,14 +138,21 @@ class _EmbeddedLane:
         column = np.zeros(COLUMN_WORDS, np.uint64)
         marks = CallMarks(self._arena, column, _COLUMN, time.monotonic_ns)
         self._runner = LaneRunner(plan, plan.cut[0], steps, self._links, self._arena, marks)
+        self._engines = [step.engine for step in steps if isinstance(step, Infer)]
         for step in steps:
             if isinstance(step, Infer):
+                step.adopt(self._arena.memory)
                 step.engine.warm_up()
         final = self._links[plan.final_link]
         assert isinstance(final, SharedLink), "the answer has a region even where nobody else reads it"
         self._final = final
         self._input = self._arena.regions[plan.links[0].region]
         self._forms: dict[object, _Form] = {}
+
+    def close(self) -> None:
+        """Give the device back what it has of this lane, before the lane's memory goes."""
+        for engine in self._engines:
+            engine.close()
 
     def run(self, inputs: Sequence[Mapping[str, Any]], budget_us: int, finite: bool) -> list[dict[str, Any] | RequestError]:
         """Run at most ``slots`` requests together, request i in slot i."""
@@ -160,6 +170,8 @@ class _EmbeddedLane:
         left = len(hops)
         while left:
             self._runner.work(time.monotonic_ns(), _keep)
+            if self._runner.is_flying and not self._runner.finished:
+                self._runner.wait(_keep)
             finished, self._runner.finished = self._runner.finished, []
             left -= len(finished)
             for hop in finished:

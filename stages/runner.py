@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from schemas.arena import LaneArena, Words, scalars
+from schemas.arena import LaneArena
 from schemas.hop import LONE, Hop, HopKind
-from schemas.plan import BATCH_CAUSES, BATCH_ROWS, ERROR_TEXT_BYTES, STAMP_WORDS, LanePlan, LaneProcess
+from schemas.plan import ERROR_TEXT_BYTES, LanePlan, LaneProcess
 from schemas.status import Code, RequestError
-from schemas.words import RUN_COUNT, RUN_LANE, RUN_LIMIT_NS, RUN_STARTED_NS
 
-from .batcher import Batch, Batcher, Cause
+from .batcher import Batch, Batcher
+from .call_marks import CallMarks
 from .links import Link, ScratchLink
+from .stamps import Stamps
 from .steps import Infer, RowStep, Shapes
 
 # A call that takes this long hangs, whatever the warm-up said; and so many times the slowest warm-up run.
@@ -25,48 +26,10 @@ MIN_HANG_NS = 1_000_000_000
 HANG_FACTOR = 10
 
 
-_CAUSES = {cause: at for at, cause in enumerate(BATCH_CAUSES)}
+# How long a worker sleeps before it looks again for a batch that is on a device; a batch takes some hundred microseconds there.
+POLL_NS = 50_000
+
 _WORK, _DONE = int(HopKind.WORK), int(HopKind.DONE)
-
-
-class CallMarks:
-    """Says in shared memory which slots the running call into stage code covers, so that a death in it can be laid to them.
-
-    It also counts there why batches closed.
-    """
-
-    def __init__(self, arena: LaneArena, column: Words, number: int, clock: Callable[[], int]) -> None:
-        pairs = arena.run_pairs[number]
-        self._column = scalars(column)
-        self._batches = scalars(arena.batches[number])
-        self._pairs = pairs
-        self._one_pair = scalars(pairs)
-        self._lane = arena.plan.index
-        self.now_ns = clock
-
-    def enter(self, hops: Sequence[Hop], limit_ns: int) -> int:
-        """Mark the call as running and return when it began, ns."""
-        count = len(hops)
-        if count == 1:
-            self._one_pair[0] = hops[0][0] << 32 | hops[0][1]
-        else:
-            self._pairs[:count] = [hop[0] << 32 | hop[1] for hop in hops]
-        self._column[RUN_LANE] = self._lane
-        self._column[RUN_COUNT] = count
-        self._column[RUN_LIMIT_NS] = limit_ns
-        began = self.now_ns()
-        self._column[RUN_STARTED_NS] = began
-        return began
-
-    def closed(self, cause: Cause, rows: int) -> None:
-        """Count a batch."""
-        self._batches[_CAUSES[cause]] += 1
-        self._batches[BATCH_ROWS] += rows
-
-    def leave(self) -> int:
-        """Mark the call as over and return when, ns."""
-        self._column[RUN_STARTED_NS] = 0
-        return self.now_ns()
 
 
 class LaneRunner:
@@ -100,15 +63,16 @@ class LaneRunner:
         self._infer = next((step for _, step in mine if isinstance(step, Infer)), None)
         self._infer_at = infer_at
         self._scratch = [link for link in links if isinstance(link, ScratchLink)]
-        self._stamps = arena.stamps
-        self._one_stamp = scalars(arena.stamps)
-        self._stamps_per_slot = len(plan.steps) * STAMP_WORDS
+        self._stamps = Stamps(arena.stamps)
         self._error = arena.error
         self._marks = marks
         self._hang_ns = max(MIN_HANG_NS, plan.hang_limit_ns)
         self._run_hang_ns = self._hang_ns
         self._incoming: deque[Hop] = deque()
         self._batcher: Batcher[Hop] = Batcher(max(plan.max_batch_size, plan.max_rows), plan.max_queue_delay_ns)
+        self._again: deque[Batch[Hop]] = deque()
+        # What is on its way through the device, with the time when its call began.
+        self._air: deque[tuple[Batch[Hop], int]] = deque()
         self._at_step = part.first_step
         self.finished: list[Hop] = []
 
@@ -121,9 +85,22 @@ class LaneRunner:
         """True while hops wait that no step has seen."""
         return bool(self._incoming)
 
+    @property
+    def is_flying(self) -> bool:
+        """True while a batch is on its way through the device."""
+        return bool(self._air)
+
     def next_wake_ns(self) -> int | None:
-        """Return when a held batch must go; None when nothing is held."""
-        return None if self._infer is None else self._batcher.next_wake_ns()
+        """Return when there is something to do if nothing more comes: a batch must go, or may have landed; None for never."""
+        if self._infer is None:
+            return None
+        wake_ns = None
+        if self._infer.engine.has_room:
+            wake_ns = 0 if self._again else self._batcher.next_wake_ns()
+        if self._air:
+            look_ns = self._marks.now_ns() + POLL_NS
+            wake_ns = look_ns if wake_ns is None else min(wake_ns, look_ns)
+        return wake_ns
 
     def add(self, hops: Sequence[Hop]) -> None:
         """Take hops whose slots this process holds."""
@@ -133,8 +110,19 @@ class LaneRunner:
         """Do one batch's worth of what waits; call ``flush(now_ns)`` after each piece, so that what is finished can leave."""
         if self._incoming:
             self._prepare(now_ns, flush)
-        if self._infer is not None and (batch := self._batcher.take(now_ns)) is not None:
-            self._run_batch(self._infer, batch, flush)
+        infer = self._infer
+        if infer is None:
+            return
+        if infer.engine.has_room and (batch := self._next_batch(now_ns)) is not None:
+            self._run_batch(infer, batch)
+        while self._air and infer.engine.has_landed:
+            self._land(infer, flush)
+
+    def wait(self, flush: Callable[[int], None]) -> None:
+        """Sleep until the batch that was launched first has landed, and hand it on; one must be on its way."""
+        assert self._infer is not None
+        self._infer.engine.wait()
+        self._land(self._infer, flush)
 
     # --- before the model ------------------------------------------------------------------------------------------------
 
@@ -197,56 +185,71 @@ class LaneRunner:
             began = self._marks.enter((hop,), self._hang_ns)
             step.run(slot)
             now_ns = self._marks.leave()
-            self._stamp(slot, index, (began, now_ns, 1))
+            self._stamps.note((slot,), index, (began, now_ns, 1))
         return now_ns
 
     # --- the model and after ---------------------------------------------------------------------------------------------
 
-    def _run_batch(self, infer: Infer, batch: Batch[Hop], flush: Callable[[int], None]) -> None:
-        """Run one batch; when it raises as a whole, each of its requests once more alone."""
-        hops, now_ns = self._in_time(batch)
-        if not hops:
+    def _next_batch(self, now_ns: int) -> Batch[Hop] | None:
+        """Return what is to run now: first what must run again alone."""
+        return self._again.popleft() if self._again else self._batcher.take(now_ns)
+
+    def _run_batch(self, infer: Infer, batch: Batch[Hop]) -> None:
+        """Launch one batch, without what is too late by now."""
+        batch = self._in_time(batch)
+        if not batch.items:
             return
         shapes: Shapes = batch.key[1]  # type: ignore[index]
-        rows = batch.rows if len(hops) == len(batch.items) else [infer.shape_of(hop[0])[1] for hop in hops]
-        self._marks.closed(batch.cause, sum(rows))
+        self._marks.closed(batch.cause, sum(batch.rows))
+        began_ns = self._marks.enter(batch.items, self._run_hang_ns)
         try:
-            errors, now_ns = self._call(infer, hops, rows, shapes)
+            infer.launch([hop[0] for hop in batch.items], batch.rows, shapes)
         except RequestError as error:
             self._marks.leave()
-            if len(hops) > 1:
-                for hop in hops:
-                    alone = Batch(batch.key, [hop], [infer.shape_of(hop[0])[1]], batch.oldest_ns, "alone")
-                    self._run_batch(infer, alone, flush)
-            else:
-                self._fail(hops[0], error)
-            return
-        self._hand_on(hops, errors, now_ns, flush)
+            self._fail_batch(batch, error)
+        else:
+            self._air.append((batch, began_ns))
+            self._note_air()
 
-    def _in_time(self, batch: Batch[Hop]) -> tuple[list[Hop], int]:
+    def _land(self, infer: Infer, flush: Callable[[int], None]) -> None:
+        """Hand on the batch that was launched first, which has landed."""
+        batch, began_ns = self._air.popleft()
+        self._note_air()
+        try:
+            errors = infer.land()
+        except RequestError as error:
+            self._marks.leave()
+            self._fail_batch(batch, error)
+        else:
+            now_ns = self._marks.leave()
+            self._stamps.note([hop[0] for hop in batch.items], self._infer_at, (began_ns, now_ns, sum(batch.rows)))
+            self._hand_on(batch.items, errors, now_ns, flush)
+
+    def _note_air(self) -> None:
+        """Tell the marks what is on its way."""
+        air = self._air
+        hops = [hop for batch, _ in air for hop in batch.items] if len(air) > 1 else air[0][0].items if air else []
+        self._marks.on_device(hops, self._run_hang_ns)
+
+    def _fail_batch(self, batch: Batch[Hop], error: RequestError) -> None:
+        """Take note of a batch that failed as a whole: one request has the error, several run once more, each alone."""
+        self._at_step = self._infer_at
+        if len(batch.items) == 1:
+            self._fail(batch.items[0], error)
+            return
+        for hop, rows in zip(batch.items, batch.rows, strict=True):
+            self._again.append(Batch(batch.key, [hop], [rows], batch.oldest_ns, "alone"))
+
+    def _in_time(self, batch: Batch[Hop]) -> Batch[Hop]:
         """Answer what is too late by now; return the rest."""
         now_ns = self._marks.now_ns()
         late = [hop for hop in batch.items if hop[8] <= now_ns]
+        if not late:
+            return batch
         for hop in late:
             self._finish(hop, Code.DEADLINE_EXCEEDED)
-        return (batch.items if not late else [hop for hop in batch.items if hop[8] > now_ns]), now_ns
-
-    def _call(self, infer: Infer, hops: list[Hop], rows: Sequence[int], shapes: Shapes) -> tuple[list[RequestError | None], int]:
-        self._at_step = self._infer_at
-        slots = [hop[0] for hop in hops]
-        began = self._marks.enter(hops, self._run_hang_ns)
-        errors = infer.run(slots, rows, shapes)
-        done = self._marks.leave()
-        if len(slots) == 1:
-            self._stamp(slots[0], self._infer_at, (began, done, rows[0]))
-        else:
-            self._stamps[slots, self._infer_at] = (began, done, sum(rows))
-        return errors, done
-
-    def _stamp(self, slot: int, step: int, words: tuple[int, int, int]) -> None:
-        """Note when a step ran on one slot: (started_ns, done_ns, batch)."""
-        at = slot * self._stamps_per_slot + step * STAMP_WORDS
-        self._one_stamp[at], self._one_stamp[at + 1], self._one_stamp[at + 2] = words
+        rest = [(hop, rows) for hop, rows in zip(batch.items, batch.rows, strict=True) if hop[8] > now_ns]
+        return Batch(batch.key, [hop for hop, _ in rest], [rows for _, rows in rest], batch.oldest_ns, batch.cause)
 
     def _hand_on(self, hops: list[Hop], errors: Sequence[RequestError | None], now_ns: int, flush: Callable[[int], None]) -> None:
         if not self._after and not any(errors):

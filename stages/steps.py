@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -20,14 +21,21 @@ from schemas.plan import LanePlan, StepPlan
 from schemas.status import Code, RequestError, printable
 
 from .decode import decode_image
-from .engine import OnnxEngine
+from .device import Bytes
+from .device_host import HostDevice
+from .engine import Engine
+from .flight import Flight
 from .image_libraries import load_decoders, no_memory
 from .image_rules import ImageRules
 from .links import Link
 from .model_files import check_model
+from .onnx_model import read_model
 from .postprocess import load_function, real_shapes
 from .preprocess import BUILT_IN
 from .raw_pixels import raw_pixels
+from .resize_plan import FUSED
+from .resize_step import Resize
+from .resized_model import PixelRows
 
 # A user's function that fails on each request is logged this often.
 SAY_AGAIN_NS = 10_000_000_000
@@ -127,13 +135,20 @@ def _text_of(error: BaseException) -> str:
 
 
 class Infer:
-    """The model: gathers a batch's rows, runs once, hands each slot its rows of the outputs."""
+    """The model: gathers a batch's rows, launches it, and hands each slot its rows of the outputs when it has landed."""
 
-    def __init__(self, source: Link, target: Link, engine: OnnxEngine) -> None:
+    def __init__(self, source: Link, target: Link, engine: Engine) -> None:
         self._source, self._target = source, target
         self.engine = engine
         self._names = [spec.name for spec in engine.inputs]
+        self._reads_rows = False
+        # What is on its way: the slots of each batch, and the rows of each slot.
+        self._launched: deque[tuple[Sequence[int], Sequence[int]]] = deque()
         self.static_key = engine.row_shapes if source.plan.static else None
+
+    def adopt(self, memory: Bytes) -> None:
+        """Have the device read rows from where they lie in *memory*, the lane's, if that is where they are."""
+        self._reads_rows = self._source.plan.shared and self.engine.adopt(memory)
 
     def shape_of(self, slot: int) -> tuple[Shapes, int]:
         """Return the trailing shapes of a slot's inputs (equal ones may share a batch) and its rows.
@@ -152,12 +167,40 @@ class Infer:
             shapes.append(shape[1:])
         return tuple(shapes), rows
 
-    def run(self, slots: Sequence[int], rows: Sequence[int], shapes: Shapes) -> list[RequestError | None]:
-        """Run one batch. A batch that fails as a whole raises RequestError; else one entry per slot, None = well."""
-        views = self.engine.input_views(sum(rows), shapes)
-        for name in self._names:
-            self._source.gather(name, slots, views[name])
-        return self._target.scatter(slots, rows, self.engine.run(sum(rows), shapes))
+    def launch(self, slots: Sequence[int], rows: Sequence[int], shapes: Shapes) -> None:
+        """Send one batch on its way; there must be room. Its slots stay as they are until it has landed.
+
+        Raises:
+            RequestError: the batch failed as a whole; nothing of it is on its way any more.
+        """
+        flight = self.engine.open(sum(rows), shapes)
+        try:
+            for name in self._names:
+                if not (self._reads_rows and self._is_read(flight, name, slots)):
+                    self._source.gather(name, slots, flight.inputs[name])
+            self.engine.launch(flight)
+        except RequestError:
+            self.engine.abort(flight)
+            raise
+        self._launched.append((slots, rows))
+
+    def land(self) -> list[RequestError | None]:
+        """Give the slots of the batch that was launched first, and has landed, its outputs: one entry per slot, None = well.
+
+        Raises:
+            RequestError: the batch failed as a whole.
+        """
+        slots, rows = self._launched.popleft()
+        flight = self.engine.land()
+        try:
+            return self._target.scatter(slots, rows, flight.outputs())
+        finally:
+            self.engine.release(flight)
+
+    def _is_read(self, flight: Flight, name: str, slots: Sequence[int]) -> bool:
+        """Have the device fetch the rows of an input from where they lie; False where they are small, or it cannot."""
+        is_large = flight.inputs[name].nbytes >= len(slots) * self.engine.device.direct_bytes
+        return is_large and self.engine.upload_rows(flight, name, self._source.rows(name, slots))
 
 
 def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[Link]) -> RowStep | Infer:
@@ -169,15 +212,26 @@ def make_step(step: StepPlan, plan: LanePlan, lane: LaneConfig, links: Sequence[
     source, target = links[step.source], links[step.target]
     if step.stage == "infer":
         check_model(lane, plan)
-        return Infer(source, target, make_engine(lane, max(plan.max_batch_size, plan.max_rows)))
+        assert plan.device is not None
+        if step.use == FUSED:
+            source = PixelRows(source)
+        return Infer(source, target, make_engine(lane, max(plan.max_batch_size, plan.max_rows), plan.device.kind))
     if step.use == "image":
         return DecodeImage(source, target, lane)
+    if step.use == "resize":
+        return Resize(source, target, lane)
     if step.use in BUILT_IN:
         return Preprocess(source, target, step.use)
     return Function(source, target, getattr(lane, step.stage), f"lane.{lane.name}.{step.stage}")
 
 
-def make_engine(lane: LaneConfig, max_batch_size: int) -> OnnxEngine:
-    """Load the lane's model."""
-    assert isinstance(lane.model, Path)
-    return OnnxEngine(lane.model, threads=lane.threads, spin=lane.spin is True, max_batch_size=max_batch_size)
+def make_engine(lane: LaneConfig, max_batch_size: int, device: str) -> Engine:
+    """Load the lane's model onto *device*, "cpu" or "cuda"."""
+    assert lane.model is not None
+    if device == "cuda":
+        # Here and not above: no other process, and none without a GPU, loads what belongs to it.
+        from .cuda_engine import make_cuda_engine
+
+        return make_cuda_engine(lane, max_batch_size)
+    model = read_model(lane.model, max_batch_size=max_batch_size, threads=lane.threads, spin=lane.spin is True)
+    return Engine(model, HostDevice(), max_batch_size=max_batch_size)

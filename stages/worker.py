@@ -19,13 +19,16 @@ from schemas.plan import LanePlan, LaneProcess, Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
 from schemas.words import TURNS, column_of
 
+from .call_marks import CallMarks
+from .device import Device
+from .device_event import say_selected, show_bytes
 from .faults import fault_hook
 from .faulty_marks import FaultyMarks
 from .links import make_link
 from .memory_limit import limit_memory
 from .postprocess import prefer_modules_in
 from .routes import Peer, Routes
-from .runner import CallMarks, LaneRunner
+from .runner import LaneRunner
 from .spin import may_spin, usable_cores
 from .steps import Infer, RowStep, make_step
 from .taking import SlotHands
@@ -67,11 +70,14 @@ class Worker:
         self._pull.setsockopt(zmq.RCVTIMEO, IDLE_POLL_NS // 1_000_000)
         self._pull.bind(worker_endpoint(spawn.directory, spawn.process, spawn.incarnation))
         self._fault = fault_hook(spawn.name)
+        self._devices: list[Device] = []
         lanes = [plan.lanes[index] for index in plan.processes[spawn.process].lanes]
         self._lanes = {lane.index: self._lane(lane, config) for lane in lanes}
         wanted = {work.next_process for work in self._lanes.values() if work.next_process >= 0}
         self._routes = Routes(self._context, self._board, directory=spawn.directory, wanted=wanted)
         self._lane_list = list(self._lanes.values())
+        # The words that say what runs name one lane, so with several nothing of one is on a device while another works.
+        self._is_shared = len(self._lane_list) > 1
         self._words = scalars(self._column)
         self._spins = may_spin(config, plan, spawn.process, usable_cores())
         self._turns = 0
@@ -94,6 +100,9 @@ class Worker:
             else FaultyMarks(arena, self._column, column, faults=self._fault, source=links[0])
         )
         runner = LaneRunner(plan, part, steps, links, arena, marks)
+        for step in steps:
+            if isinstance(step, Infer):
+                step.adopt(arena.memory)
         self._warm_up(plan, steps, runner)
         hands = SlotHands(arena, self._column, incarnation=self._spawn.incarnation, fault=self._fault)
         return LaneWork(plan, part, runner, hands, arena.holder)
@@ -106,6 +115,9 @@ class Worker:
                 if plan.batch_effects:
                     get_logger().warning("batch_dependent", lane=plan.name, outputs=dict(plan.batch_effects))
                 get_logger().info("warmed_up", lane=plan.name, runs_us={b: ns // 1000 for b, ns in runs_ns.items()})
+                say_selected(plan, step.engine.device, runs_ns)
+                self._devices.append(step.engine.device)
+                show_bytes(self._column, self._devices)
 
     def run(self) -> None:
         """Say that this process is ready, then serve until it is killed."""
@@ -126,6 +138,8 @@ class Worker:
         self._flushed_ns = now_ns = time.monotonic_ns()
         for work in self._lane_list:
             work.runner.work(now_ns, self._flush_if_due)
+            while self._is_shared and work.runner.is_flying:
+                work.runner.wait(self._flush_if_due)
         self._flush()
 
     def _may_wait_ns(self) -> int:
@@ -144,7 +158,7 @@ class Worker:
 
     def _wait(self, wait_ns: int) -> bool:
         """Sleep until a message comes (True) or the time is over; select knows microseconds where poll knows milliseconds."""
-        if wait_ns <= 0:
+        if wait_ns <= 0 or self._spins:
             return False
         if wait_ns >= 2_000_000:
             return bool(self._pull.poll(wait_ns // 1_000_000))

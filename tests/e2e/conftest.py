@@ -10,6 +10,7 @@ pytest.register_assert_rewrite(
     "foreign_cases", "foreign_connections", "foreign_deaths", "foreign_keys", "foreign_lanes", "foreign_probe"
 )
 
+from machines import machine  # noqa: E402
 from places import make_server, place  # noqa: E402
 
-__all__ = ["make_server", "place"]
+__all__ = ["machine", "make_server", "place"]

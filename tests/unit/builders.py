@@ -18,8 +18,8 @@ from schemas.config import parse_config
 from schemas.hop import HopKind
 from schemas.plan import LanePlan, Plan
 from schemas.words import BOARD_BYTES
-from stages.engine import OnnxEngine
 from stages.lane_plan import ModelSpec, build_plan
+from stages.onnx_model import read_model
 
 DEMO = Path(__file__).parents[2] / "stages" / "demo"
 # No model and nothing to do, in two processes: the least in which a slot changes hands between stages.
@@ -38,8 +38,8 @@ FIRST, SECOND = 1 << 8 | 1, 2 << 8 | 2
 def make_plan(text: str, *, base: Path = DEMO) -> Plan:
     """Return the plan of a config text; models are loaded for what they take and give."""
     config = parse_config(text, base=base, source="test.toml")
-    engines = {lane.name: OnnxEngine(lane.model, max_batch_size=1) for lane in config.lanes if lane.model is not None}
-    return build_plan(config, {name: ModelSpec(engine.inputs, engine.outputs) for name, engine in engines.items()})
+    models = {lane.name: read_model(lane.model, max_batch_size=1) for lane in config.lanes if lane.model is not None}
+    return build_plan(config, {name: ModelSpec(model.inputs, model.outputs) for name, model in models.items()})
 
 
 def echo_plan(*, slots: int = 4, replicas: tuple[int, int] = (1, 1), more: str = "") -> LanePlan:

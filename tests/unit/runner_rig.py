@@ -16,9 +16,10 @@ from schemas.config import parse_config
 from schemas.hop import Hop, HopKind
 from schemas.plan import BATCH_CAUSES, LanePlan
 from schemas.tensors import DType
+from stages.call_marks import CallMarks
 from stages.describe import describe
 from stages.links import SharedLink, make_link
-from stages.runner import CallMarks, LaneRunner
+from stages.runner import LaneRunner
 from stages.steps import make_step
 
 TICKS = '[lane.ticks]\nmodel = "trading_mlp.onnx"\nslots = 64\nmax_batch_size = 32\n'

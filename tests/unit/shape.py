@@ -31,6 +31,11 @@ NOT_IN_PURE = ("zmq", "time", "structlog", "logging", "schemas.logs")
 # The supervisor reads the config and restarts; it stays small, so neither it nor what it imports of ours loads these.
 LIGHT = ("broker/supervisor.py", "broker/restarts.py", "schemas/config*.py")
 NOT_IN_LIGHT = ("zmq", "numpy")
+# cupy is loaded by these alone: the device itself, and the child process that looks for one. And these alone load the device.
+CUPY = ("stages/device_cuda.py", "stages/gpu_probe.py")
+CUDA = ("stages/cuda_engine.py", "stages/gpu_probe.py")
+# Who may load the GPU's engine: the function that makes a lane's engine, which the inference process alone calls.
+CUDA_ENGINE = ("stages/steps.py",)
 # Names of the standard library that a module of ours would hide when its directory is on the path.
 BAD_NAMES = ("http", "queue", "types", "select", "trace", "logging", "utils")
 
@@ -108,6 +113,24 @@ def light_faults(sources: Sources) -> list[str]:
     """Return each way by which a light module loads zmq or numpy, also through other modules of ours."""
     starts = [path for path in sources if any(fnmatch(path, pattern) for pattern in LIGHT)]
     return [fault for start in starts for fault in _loads(start, sources)]
+
+
+def cuda_faults(sources: Sources) -> list[str]:
+    """Return each import of cupy, or of a module that loads it, outside of the few that may; by name in a call counts too."""
+    walls = (("cupy", CUPY), ("stages.device_cuda", CUDA), ("stages.cuda_engine", CUDA_ENGINE))
+    return [
+        f"{path} imports {module}"
+        for path, text in sources.items()
+        for module, allowed in walls
+        if path not in allowed and any(_names(module, name) for name in imports(path, text) | _named_in_calls(text))
+    ]
+
+
+def _named_in_calls(text: str) -> set[str]:
+    """Return the string that each call has as its first argument: ``import_module("cupy")`` imports as well."""
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and node.args]
+    first = [call.args[0] for call in calls]
+    return {arg.value for arg in first if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
 
 
 def _loads(start: str, sources: Sources) -> list[str]:

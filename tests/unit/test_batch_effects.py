@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from onnx_files import BFLOAT16, FLOAT, INT64, node, value, write_model
+from test_engine import make_engine
 
 from schemas.config import parse_config
 from schemas.plan import read_plan
 from stages.batch_effects import batch_effects
 from stages.describe import check_all, check_text, describe
-from stages.engine import OnnxEngine
 
 DEMO = Path(__file__).parents[2] / "stages" / "demo"
 BOOL, FP16 = 9, 10
@@ -20,7 +20,7 @@ BOOL, FP16 = 9, 10
 
 def effects_of(path: Path, rows: int = 8) -> dict[str, float] | None:
     """Return what is found of a model that takes *rows* at once."""
-    return batch_effects(OnnxEngine(path, max_batch_size=rows), rows)
+    return batch_effects(make_engine(path, max_batch_size=rows), rows)
 
 
 def mixing(place: Path, kind: int = FLOAT, *dims: int | str) -> Path:
@@ -79,10 +79,10 @@ def test_what_does_not_run_with_our_shapes_is_not_known(tmp_path: Path) -> None:
 
 def test_it_ends_when_the_time_is_over(tmp_path: Path) -> None:
     """After the smallest batch, which is seen in any case."""
-    engine = OnnxEngine(mixing(tmp_path), max_batch_size=1024)
+    engine = make_engine(mixing(tmp_path), max_batch_size=1024)
 
     assert list(batch_effects(engine, 1024, limit_ns=0) or {}) == ["y"]
-    assert not {rows for rows, _ in engine._bindings} - {1, 2}
+    assert not {rows for rows, _ in engine._free[0]._bindings} - {1, 2}
 
 
 def test_check_tells_it_and_the_plan_keeps_it(tmp_path: Path) -> None:

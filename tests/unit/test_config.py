@@ -124,7 +124,7 @@ def test_the_control_endpoint_of_tcp_is_left_to_the_server() -> None:
         ("[server]\ndrain_s = nan", "server.drain_s = nan: expected a number from 0 to 3600"),
         ("[server]\nlog_level = 'loud'", 'server.log_level = "loud": expected "debug" or "info" or "warning" or "error"'),
         ("[lane.qc]\nspin = 'no'", 'lane.qc.spin = "no": expected true, false or "auto"'),
-        ("[lane.qc]\ndevice = 'tpu'", 'lane.qc.device = "tpu": expected "cpu"'),
+        ("[lane.qc]\ndevice = 'tpu'", 'lane.qc.device = "tpu": expected "auto" or "cpu" or "cuda"'),
         ("[lane.'a b']", 'lane.a b = "a b": expected 1 to 64 letters, digits or _ . -'),
         ("lane = 3", "lane = 3: expected a table, written [lane]"),
         ("", "has 0 lanes; expected 1 to 256, each a table such as [lane.qc]"),

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx_files import FLOAT, constant, external_tensor, node, value, write_model
+from test_engine import make_engine
 
 from schemas.config import parse_config
 from schemas.plan import LanePlan
 from schemas.status import ConfigError
-from stages.engine import OnnxEngine
 from stages.lane_plan import ModelSpec, build_plan
 from stages.model_files import SETTLED_NS, check_model, external_files, look_at
+from stages.onnx_model import read_model
 
 CONFIG = '[lane.sum]\nmodel = "sum.onnx"\nmax_encoded_bytes = 4096\n'
 WEIGHTS = np.arange(4, dtype=np.float32)
@@ -44,8 +45,8 @@ def plan_of(place: Path, *, age_ns: int = 0) -> LanePlan:
         # Times of change cannot be set: they must pass.
         youngest_ns = max(os.stat(file).st_ctime_ns for file in place.iterdir())
         time.sleep(max(0, youngest_ns + age_ns - time.time_ns()) / 1e9)
-    engine = OnnxEngine(path, max_batch_size=1)
-    return build_plan(config, {"sum": ModelSpec(engine.inputs, engine.outputs, look_at(path))}).lanes[0]
+    model = read_model(path, max_batch_size=1)
+    return build_plan(config, {"sum": ModelSpec(model.inputs, model.outputs, look_at(path))}).lanes[0]
 
 
 def check(place: Path, plan: LanePlan) -> None:
@@ -55,10 +56,9 @@ def check(place: Path, plan: LanePlan) -> None:
 
 def test_the_model_is_one_that_runs(tmp_path: Path) -> None:
     """Its two files are where its numbers come from."""
-    engine = OnnxEngine(write(tmp_path), max_batch_size=1)
-    engine.input_views(1, ((4,),))["x"][:] = 1
+    engine = make_engine(write(tmp_path), max_batch_size=1)
 
-    assert engine.run(1, ((4,),))["y"].tolist() == [[1, 3, 5, 7]]
+    assert engine.call({"x": np.ones((1, 4), np.float32)})["y"].tolist() == [[1, 3, 5, 7]]
 
 
 def test_the_files_of_initializers_and_attributes_are_found(tmp_path: Path) -> None:

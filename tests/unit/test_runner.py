@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from builders import DEMO
 from runner_rig import DUE_NS, FEATURES, FUNCTION, STEP_NS, TICKS, closed_by, hop, make_run, pick_model, put_bytes, put_features
 
 from schemas.hop import LONE, HopKind
 from schemas.status import Code
 from schemas.words import RUN_COUNT, RUN_LANE, RUN_LIMIT_NS, RUN_STARTED_NS
-from stages.engine import OnnxEngine
+from stages.device_host import HostDevice
+from stages.engine import Engine
+from stages.onnx_model import read_model
 from stages.runner import HANG_FACTOR, MIN_HANG_NS
 from stages.steps import Infer
 
@@ -21,12 +22,10 @@ def test_a_batch_gives_each_slot_what_a_direct_run_gives() -> None:
     """Bit by bit, and one run for all of them."""
     run = make_run(TICKS)
     finished = run.work(put_features(run, 32))
-    engine = OnnxEngine(DEMO / "trading_mlp.onnx", max_batch_size=1)
+    engine = Engine(read_model(DEMO / "trading_mlp.onnx", max_batch_size=1), HostDevice(), max_batch_size=1)
 
     for slot in range(32):
-        for view in engine.input_views(1, engine.row_shapes or ()).values():
-            np.copyto(view, FEATURES[slot : slot + 1])
-        direct = engine.run(1, engine.row_shapes or ())
+        direct = engine.call({"features": FEATURES[slot : slot + 1]})
         assert {name: array.tobytes() for name, array in run.output(slot).items()} == {
             name: array.tobytes() for name, array in direct.items()
         }
@@ -103,15 +102,15 @@ def test_the_running_call_is_marked_with_its_slots() -> None:
     seen: list[tuple[int, int, list[int]]] = []
     infer = run.runner._infer
     assert isinstance(infer, Infer)
-    real = infer.run
+    real = infer.launch
 
-    def spy(slots: Sequence[int], rows: Sequence[int], shapes: tuple[tuple[int, ...], ...]) -> list[None]:
+    def spy(slots: Sequence[int], rows: Sequence[int], shapes: tuple[tuple[int, ...], ...]) -> None:
         count = int(run.column[RUN_COUNT])
         pairs = run.arena.run_pairs[1, :count].tolist()
         seen.append((int(run.column[RUN_STARTED_NS]), int(run.column[RUN_LANE]), pairs))
-        return real(slots, rows, shapes)  # type: ignore[return-value]
+        real(slots, rows, shapes)
 
-    infer.run = spy  # type: ignore[method-assign,assignment]
+    infer.launch = spy  # type: ignore[method-assign]
     run.work(put_features(run, 3))
     assert seen[0][0] > 0
     assert seen[0][1:] == (0, [slot << 32 | 3 for slot in range(3)])

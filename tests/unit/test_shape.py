@@ -9,6 +9,7 @@ from shape import (
     MAX_FILE_LINES,
     PURE,
     annotation_faults,
+    cuda_faults,
     layer_faults,
     light_faults,
     name_faults,
@@ -42,6 +43,27 @@ def test_decisions_know_no_socket_clock_or_logger() -> None:
 def test_the_supervisor_and_the_config_load_neither_zmq_nor_numpy() -> None:
     """Also not through other modules of ours."""
     none_of(light_faults(SOURCES))
+
+
+def test_cupy_belongs_to_the_inference_process() -> None:
+    """Nobody else may have a CUDA context: it would take memory on the GPU, and a fork of it would be broken."""
+    none_of(cuda_faults(SOURCES))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import cupy",
+        "def f():\n    from cupy import cuda",
+        'import importlib\nimportlib.import_module("cupy")',
+        "from .device_cuda import CudaDevice",
+        "from stages import cuda_engine",
+    ],
+)
+def test_the_checker_sees_cupy_elsewhere(text: str) -> None:
+    """In whatever form, and through the modules that load it."""
+    assert len(cuda_faults({"stages/a.py": text})) == 1
+    assert cuda_faults({"stages/device_cuda.py": "import cupy", "stages/cuda_engine.py": "from .device_cuda import x"}) == []
 
 
 def test_files_and_functions_are_small() -> None:
