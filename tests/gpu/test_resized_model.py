@@ -19,7 +19,6 @@ from schemas.tensors import DType, TensorSpec
 from stages.demo import config_path
 from stages.device import Device
 from stages.device_fake import FakeDevice
-from stages.device_host import HostDevice
 from stages.engine import Engine
 from stages.gpu_kernel import ResizeKernel, entry_name
 from stages.lane_plan import ModelSpec, build_plan
@@ -87,13 +86,6 @@ def test_a_warm_up_takes_all_the_memory_for_pictures_that_will_ever_be_needed(ne
     pipelined(engine, batches())
 
     assert device.pool_bytes - before < 20 * MAX_ROWS * len(batches())
-
-
-def test_on_the_host_it_works_too(network: Path, shim: Shim) -> None:
-    """One flight, exact batches."""
-    results = pipelined(make_engine(network, shim, HostDevice(), flights=1), batches()[:3])
-
-    assert np.allclose(results[2], expected(network, batches()[2]), rtol=1e-4, atol=1e-4)
 
 
 class Pictures:
