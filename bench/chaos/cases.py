@@ -29,6 +29,7 @@ TICKS = 512
 POOL = 16
 # A dimension that the model leaves open, other than rows.
 FREE_SIZE = 8
+FIRST_POISON = 20
 
 Expected = Mapping[str, bytes] | str
 
@@ -108,7 +109,8 @@ class SpikedCases:
         self._cases = cases
         self._every = every
         self._poison = replace(cases.poison(), expected=code)
-        self._count = 0
+        # The first one comes soon, so that a short run has one.
+        self._count = max(0, every - FIRST_POISON)
 
     def next(self) -> Case:
         self._count += 1

@@ -25,7 +25,7 @@ from schemas.status import Flag
 # Longest time without a look at orders.
 TURN_S = 0.02
 # After the last send; what is not answered by then is lost. A replacement and a queue behind it fit in many times.
-DRAIN_S = 60.0
+DRAIN_S = 90.0
 # An answer that comes a second time comes close behind the first.
 ECHO_S = 0.2
 # Sends of one turn; an open loop that is behind catches up in many turns and keeps reading.
@@ -49,7 +49,7 @@ class Task:
     rate: float = 0.0
     outstanding: int = 32
     packed: int = 1
-    budget_us: int = 30_000_000
+    budget_us: int = 60_000_000
     idempotent: bool = True
     seed: int = 1
     log: str = ""

@@ -14,7 +14,7 @@ from bench.processes import REPO
 from schemas.status import ConfigError
 
 # Longer than the checker's own patience with its last answers.
-PATIENCE_S = 90.0
+PATIENCE_S = 150.0
 
 
 class Helper:

@@ -18,8 +18,8 @@ from schemas.status import ConfigError
 
 RUN = [sys.executable, str(REPO / "run.py")]
 # Watchdogs, ten times what a busy machine of two cores needs.
-START_S = 60.0
-END_S = 60.0
+START_S = 180.0
+END_S = 120.0
 # In the environment of each process that a server starts, whatever becomes of its parent.
 MARK = "SLOTLINE_CHAOS_PLACE"
 

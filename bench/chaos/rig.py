@@ -29,7 +29,7 @@ from schemas.status import ConfigError
 GROWN_UP_S = 1.2
 # How long a kill waits for a victim with work in hand.
 AIM_S = 3.0
-DEATH_S = 15.0
+DEATH_S = 60.0
 Say = Callable[[str], None]
 
 
@@ -131,7 +131,7 @@ class Rig:
         if self.stats()["epoch"] not in self.epochs:
             self.wait_next_epoch()
 
-    def start(self, *, supply: Supply | None = None, budget_us: int = 30_000_000, **options: Any) -> None:
+    def start(self, *, supply: Supply | None = None, budget_us: int = 60_000_000, **options: Any) -> None:
         """Start server, checker and load, and the clock of the run."""
         self.serve(**options)
         half = self.setting.rate / 2
@@ -167,6 +167,12 @@ class Rig:
     def pause(self, seconds: float) -> None:
         """Let the load run for a while, but not beyond the run's time."""
         time.sleep(max(0.0, min(seconds, self._until - time.monotonic())))
+
+    def wait_death(self) -> None:
+        """Let the load run for the run's time, and on until a process has died of its faults; note how many did."""
+        self.pause(self.setting.seconds)
+        wait_until(lambda: self.server.events("died"), "a death", START_S)
+        self.facts["deaths"] = len(self.server.events("died"))
 
     def stop_load(self) -> None:
         """End the load and take its report."""
@@ -265,8 +271,12 @@ class Rig:
         return self.random.choice(sorted(grown)) if grown else None
 
     def wait_victim(self) -> tuple[str, int, int] | None:
-        """Wait until every stage process is up and one of them is a victim; None when the run's time is over first."""
-        while self.goes_on:
+        """Wait until every stage process is up and one of them is a victim; None when the run's time is over first.
+
+        The first one is waited for in any case: a run without a victim proves nothing.
+        """
+        end = time.monotonic() + START_S
+        while self.goes_on or (not self.struck and time.monotonic() < end):
             found = self.victim() if self._all_up() else None
             if found is not None:
                 return found

@@ -82,9 +82,8 @@ def _successor(rig: Rig, name: str, pid: int) -> int:
 
 def hang(rig: Rig) -> None:
     """Each stage process hangs inside a call, again and again: it must be killed and its work run again."""
-    rig.start(faults="in_call:hang:600")
-    rig.pause(rig.setting.seconds)
-    _note_deaths(rig)
+    rig.start(faults="in_call:hang:300")
+    rig.wait_death()
     rig.finish()
 
 

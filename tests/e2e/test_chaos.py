@@ -118,7 +118,7 @@ def test_t11_hops_that_are_lost() -> None:
 
 def test_t12_clients_that_vanish() -> None:
     """Nothing of them stays."""
-    report = short("vanish", "--assert", "vanished>10")
+    report = short("vanish", "--assert", "vanished>=1")
 
     assert not report["errors"]
 

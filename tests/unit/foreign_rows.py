@@ -101,9 +101,13 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "the lane's backlog is full (`backlog`, `backlog_bytes`)": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
     "more in flight than `server.max_in_flight`": ("test_more_calls_than_the_server_takes_are_refused_unsent",),
     "the budget is used up": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
-    "its budget is shorter than the lane's shortest recent run": (BY_CODE,),
-    "it is older than `max_age_us` when its turn comes": (BY_CODE,),
-    "a newer request of its key is taken (`key_policy` LatestOnly or LatestN)": (BY_CODE,),
+    "its budget is shorter than the lane's shortest recent run": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
+    "it is older than `max_age_us` when its turn comes": ("test_a_request_that_is_too_old_is_told_so",),
+    "a newer request of its key is taken (`key_policy` LatestOnly or LatestN)": (
+        "test_a_request_that_a_newer_one_of_its_key_replaces_is_superseded",
+        "test_only_the_newest_of_a_key_waits",
+    ),
+    "an elder of its Ordered key ends early or dies": ("test_an_ordered_key_goes_on_after_one_that_failed",),
     "unknown model, wrong name, dtype or shape": (REFUSALS,),
     "its header is above 64 KiB, or its payload above `max_encoded_bytes`": (
         "test_a_header_or_payload_above_its_limit_is_too_large",
@@ -127,11 +131,5 @@ UNSEEN: dict[str, str] = {
     "many short connections": OTHERS,
     "the message is malformed": "our clients send none",
     "it takes long to check, or has a million frames": "our clients send none",
-    "a hop is lost between two live processes (a fault of ours; injected)": "the wait alone is seen of it",
-    "a hop comes twice, or late in the slot's next life (a fault of ours; injected)": NOTHING,
-    "becomes ready while clients have taken every descriptor of the broker": OTHERS,
-    "the hard limit of open files is below what it needs before its first client": "there is no server",
-    "an elder of its Ordered key ends early or dies": NOTHING,
-    "the broker is killed, and the client was made with `resend=True` (Python)": "an option of the Python clients",
     "it never ends": "our clients send none",
 }
