@@ -45,6 +45,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "dies five times at the first start": (NOBODY,),
     "the same, and no other replica serves the lane": (UNAVAILABLE,),
     "no replica of a stage is up": (KILLED_IDLE,),
+    "a hop is lost between two live processes (a fault of ours; injected)": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
     # A model or a function
     "a user's function raises": ("test_a_function_that_raises_is_told_with_its_stage",),
     "the model raises on a batch": ("test_one_request_that_fails_a_models_batch_fails_alone",),
@@ -65,6 +66,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "the broker is killed while it drains": ("test_a_broker_killed_while_it_drains_ends_calls",),
     "the slots do not fit into memory": (NOBODY,),
     "config, model or library is wrong or missing": (NOBODY,),
+    "the hard limit of open files is below what it needs before its first client": (NOBODY,),
     # The client and its connection
     "nobody at the endpoint": (NOBODY,),
     "the server is absent when the client starts, and you said `connect=False`": ("test_a_client_can_be_made_before_its_server",),
@@ -122,6 +124,9 @@ OTHERS = "it is what somebody else does; clients see their own answers, as in al
 # Row -> why no client of ours sees it.
 UNSEEN: dict[str, str] = {
     "dies five times within 30 s later on, never ready for a second; another replica of the process serves the lane": NOTHING,
+    "a hop comes twice, or late in the slot's next life (a fault of ours; injected)": NOTHING,
+    "becomes ready while clients have taken every descriptor of the broker": "as when the broker is killed, or only late",
+    "the broker is killed, and the client was made with `resend=True` (Python)": "an option of the Python clients",
     "the service manager's socket is gone": NOTHING,
     "another server is on the endpoint": "clients see the one that is there",
     "the client is gone": "there is no client",
