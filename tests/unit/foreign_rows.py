@@ -136,10 +136,5 @@ UNSEEN: dict[str, str] = {
     "many short connections": OTHERS,
     "the message is malformed": "our clients send none",
     "it takes long to check, or has a million frames": "our clients send none",
-    "a hop is lost between two live processes (a fault of ours; injected)": "the wait alone is seen of it",
-    "a hop comes twice, or late in the slot's next life (a fault of ours; injected)": NOTHING,
-    "becomes ready while clients have taken every descriptor of the broker": OTHERS,
-    "the hard limit of open files is below what it needs before its first client": "there is no server",
-    "the broker is killed, and the client was made with `resend=True` (Python)": "an option of the Python clients",
     "it never ends": "our clients send none",
 }
