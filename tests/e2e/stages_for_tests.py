@@ -105,6 +105,13 @@ def timed(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int
     return {"echo": (payload.size,)}
 
 
+def tell_pid(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int, ...]]:
+    """Answer with this process's number, after ``run_us`` of its table."""
+    time.sleep(params["run_us"] / 1e6)
+    outputs["echo"][:8] = np.array([os.getpid()], np.uint64).view(np.uint8)
+    return {"echo": (8,)}
+
+
 def copy(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int, ...]]:
     """Answer with what the stage before left in the slot."""
     body = inputs["body"]

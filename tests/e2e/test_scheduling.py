@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -121,3 +122,17 @@ def test_a_request_that_is_too_old_is_not_begun(make_server: StartServer) -> Non
         assert failure.value.field == "born_us"
         with pytest.raises(RequestRefused, match="monotonic clock"):
             client.infer("timed", body(3), born_us=time.time_ns() // 1000)
+
+
+def test_a_slow_replica_gets_what_it_can_do(make_server: StartServer) -> None:
+    """One of two stalls 50 ms at each request: it never has more waiting than the other, so it holds back few."""
+    config = configs.timed(run_us=1_000, more="slots = 8\ninside_us = 4_000\nreplicas = { decode = 2 }").replace(
+        "s:timed", "s:tell_pid"
+    )
+    slow = {"SLOTLINE_FAULT": "between_check_and_write:stall:1:timed.1"}
+    server = make_server(config, environment=slow).start()
+    with Client(server.endpoint, timeout_s=PATIENCE_S) as client:
+        results = client.infer_many("timed", [body(number) for number in range(400)])
+    shares = Counter(int(result["echo"].view(np.uint64)[0]) for result in results)
+    assert shares[server.child("timed.1")] < 100
+    print(f"the slow one ran {shares[server.child('timed.1')]} of 400")
