@@ -220,8 +220,11 @@ class Server:
             for ended in self._core.refuse_stuck():
                 self._results.answer(ended)
         self._crew.report_hanging(now_ns)
-        for event, fields in self._alarms.look(now_ns):
-            get_logger().error(event, **fields)
+        ledger, overheld = self._alarms.look(now_ns)
+        if ledger:
+            get_logger().error("ledger_unbalanced", **ledger)
+        for lane, slots in overheld.items():
+            get_logger().error("slots_overheld", lane=lane, slots=slots)
         if self._keeper is not None and self._keeper.look(now_ns):
             self._front.roster.review()
         self._front.outbox.retry(now_ns)

@@ -113,7 +113,7 @@ class Sides:
         for peer, report in peers:
             self.suite.figures.add(f"{peer}.{name}", read.figure(report), "" if report.is_clean else report.complaint())
         values = [value for _, report in peers if report.is_clean and (value := read.figure(report))]
-        fault = "" if values else "no peer answered every request"
+        fault = "" if values else "no peer kept this load: errors, or too few answers in time"
         self.suite.figures.add(f"peers.{name}", read.best(values) if values else None, fault)
 
 

@@ -16,7 +16,6 @@ from builders import make_bench
 
 import clients
 import run
-from broker.alarms import EVENTS as ALARMS
 from broker.answers import Answers
 from broker.life import Client
 from broker.roster import Roster
@@ -200,13 +199,8 @@ def logged() -> Iterator[tuple[str, str]]:
     for module in modules:
         for call in (found for found in ast.walk(ast.parse(module.read_text(encoding="utf-8"))) if isinstance(found, ast.Call)):
             if isinstance(call.func, ast.Attribute) and call.func.attr in LOG_METHODS and is_logger(call.func.value):
-                name = call.args[0]
-                assert isinstance(name, ast.Constant) or module.name == "server.py", (
-                    f"{module}:{call.lineno}: an event has one name"
-                )
-                # The server logs the alarms under the names that they have themselves.
-                for event in (str(name.value),) if isinstance(name, ast.Constant) else ALARMS:
-                    yield event, call.func.attr
+                assert isinstance(call.args[0], ast.Constant), f"{module}:{call.lineno}: an event has one name"
+                yield str(call.args[0].value), call.func.attr
 
 
 def is_logger(owner: ast.expr) -> bool:
