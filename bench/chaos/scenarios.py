@@ -19,7 +19,7 @@ POISON_EVERY = 200
 # How often two processes are down at the same time.
 BOTH = 0.15
 # What was sent within this of a lost hop may wait for it; the deadline then says so.
-SHORT_BUDGET_US = 500_000
+SHORT_BUDGET_US = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
