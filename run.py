@@ -176,6 +176,7 @@ def _serve(options: argparse.Namespace) -> int:
     from broker.places import Places
     from broker.plan_child import plan_in_child
     from broker.supervisor import Supervisor
+    from schemas.leases import socket_beside
     from schemas.logs import configure
     from schemas.spawn import die_with_parent
 
@@ -185,7 +186,8 @@ def _serve(options: argparse.Namespace) -> int:
     log_level = options.log_level or config.server.log_level
     configure("supervisor", log_level)
     control = config.server.control
-    places = Places([config.server.endpoint, *([control] if control else [])])
+    leases = socket_beside(config.server.endpoint) if config.leases.count else ""
+    places = Places([config.server.endpoint, *([control] if control else []), *([f"ipc://{leases}"] if leases else [])])
     plan = plan_in_child(_child_command(), config)
     try:
         places.claim()

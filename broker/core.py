@@ -15,6 +15,7 @@ from schemas.status import Code
 
 from . import life
 from .lanes import Lane
+from .leases import LeasePool, no_leases
 from .life import Client, Request
 from .metrics import Ledger
 from .suspects import mark_running_call, why_not_again
@@ -45,9 +46,10 @@ class Ended:
 class Core:
     """All lanes and clients. Every method is called by the broker's main thread."""
 
-    def __init__(self, lanes: list[Lane], ledger: Ledger, *, max_in_flight: int) -> None:
+    def __init__(self, lanes: list[Lane], ledger: Ledger, *, max_in_flight: int, leases: LeasePool | None = None) -> None:
         self.lanes = lanes
         self.ledger = ledger
+        self.leases = leases or no_leases()
         self.live: set[int] = {0}
         self.draining = False
         self._max_in_flight = max_in_flight
@@ -72,6 +74,7 @@ class Core:
         lane.backlog.push(request)
         heapq.heappush(self._deadlines, (request.deadline_ns, ticket, request))
         self._live_requests += 1
+        self.leases.hold(request)
         return None
 
     def _busy(self, lane: Lane, client: Client, payload_bytes: int) -> Refusal:
@@ -137,8 +140,7 @@ class Core:
         request.step(event)
         lane.slots.take_back(slot)
         if was_orphan:
-            request.client.orphans -= 1
-            lane.slots.free(slot)
+            self._free_orphan(request)
             return None
         return request
 
@@ -146,6 +148,12 @@ class Core:
         """Free the slot of a request that was answered from it; its reply is a copy by now."""
         request.lane.slots.free(request.slot)
         self._forget(request)
+
+    def _free_orphan(self, request: Request) -> None:
+        """Free the slot of a request that was answered before: no stage has it any more."""
+        request.client.orphans -= 1
+        request.lane.slots.free(request.slot)
+        self.leases.release(request)
 
     def _wait_for_replica(self, lane: Lane, request: Request, stage: int) -> Ended | None:
         request.step(life.NO_REPLICA)
@@ -190,6 +198,7 @@ class Core:
         requests = [request for request in client.in_flight.values() if request.state in life.LIVE]
         for request in requests:
             self._end(request, life.GONE, Code.NONE)
+            self.leases.release(request)
         client.gone = True
         self.ledger.undeliverable += len(requests)
         return len(requests)
@@ -278,8 +287,7 @@ class Core:
                     request.stage = 0
                     lane.waiting.append(request)
                 else:
-                    request.client.orphans -= 1
-                    lane.slots.free(request.slot)
+                    self._free_orphan(request)
 
     @property
     def in_flight(self) -> int:

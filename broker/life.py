@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .lanes import Lane
+    from .leases import Held
 
 # States. QUEUED waits for a slot in the backlog; WAITING has a slot and waits for a process; HELD is with the stages; CONDEMNED
 # had its holder die and waits until nobody can touch the slot. ORPHAN and CONDEMNED_ORPHAN are the same, already answered.
@@ -70,7 +71,7 @@ LIVE = frozenset({QUEUED, WAITING, HELD, CONDEMNED})
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One connection: its requests in flight by the client's own ids, and its orphans (answered, still in a slot).
+    """One connection: its requests in flight by the client's own ids, its orphans (answered, still in a slot), its leases.
 
     *fair* is whose turn its requests take: the connection's own, or its key's, shared by all connections of that key. *barred* is
     why nothing more is taken from it, "" as long as it is welcome.
@@ -85,6 +86,7 @@ class Client:
     name: str = ""
     fair: bytes = b""
     barred: str = ""
+    leases: int = 0
 
     def __post_init__(self) -> None:
         """Give the connection a turn of its own when it has no key."""
@@ -93,7 +95,10 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One accepted request. The shell's part (*payload*) is not looked at here; times are ns of the monotonic clock."""
+    """One accepted request. The shell's part (*payload*) is not looked at here; times are ns of the monotonic clock.
+
+    *leases* are the frames of leases that it uses, until no stage can read them any more.
+    """
 
     ticket: int
     client: Client
@@ -116,6 +121,7 @@ class Request:
     no_replica: int = 0
     lone: bool = False
     dispatched_ns: int = 0
+    leases: tuple[Held, ...] = ()
 
     def step(self, event: int) -> int:
         """Go to the state that *event* leads to and return it."""

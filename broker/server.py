@@ -15,8 +15,7 @@ from schemas.config import Config, load_config
 from schemas.logs import configure, get_logger
 from schemas.plan import Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, sink_endpoint
-from schemas.status import ConfigError, Flag
-from schemas.verify import find_route
+from schemas.status import ConfigError
 from schemas.words import HEAD_BEAT_NS, HEAD_EPOCH
 
 from .answers import Answers
@@ -29,8 +28,10 @@ from .front import Front
 from .incarnations import Incarnations
 from .intake import Intake
 from .lanes import Lane
+from .lending import Lending
 from .life import Client
 from .limits import limit_memory, raise_descriptor_limit
+from .marks import mark_packed
 from .metrics import Ledger
 from .outbox import Outbox
 from .results import Results
@@ -47,19 +48,8 @@ IDLE_TICK_NS = 200_000_000
 RETRY_NS = 2_000_000
 _POLLIN = int(zmq.POLLIN)  # an enum's operator costs more than the call before it
 # Bits of the sockets that have something to read.
-_SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER = 1, 2, 4, 8, 16
-_ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER
-_FLAGS_AT = 40  # of Route.flags in the Route
-_PACKED = int(Flag.PACKED)
-
-
-def mark_packed(header: bytes) -> bytes:
-    """Return *header*, one of ours, marked as part of a Packed message."""
-    at = find_route(header)
-    assert at is not None
-    patched = bytearray(header)
-    patched[at + _FLAGS_AT] |= _PACKED
-    return bytes(patched)
+_SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER, _LEASES = 1, 2, 4, 8, 16, 32
+_ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER | _LEASES
 
 
 class Server:
@@ -77,16 +67,18 @@ class Server:
         self._keeper = None if config.curve is None else Keeper(self._context, config.curve)
         self._sink = sink_pull(self._context, sink_endpoint(spawn.directory, spawn.epoch))
         self._lanes = [self._lane(i) for i in range(len(plan.lanes))]
-        self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight)
+        self._lending = Lending(spawn, config)
+        leases, regions = self._lending.pool, self._lending.regions
+        self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight, leases=leases)
         self._dispatcher = Dispatcher(self._context, spawn.directory)
-        answers = Answers(self._core, config.server, spawn.epoch)
-        intake = Intake({lane.plan.name: lane for lane in self._lanes}, self._arenas, max_budget_us=config.server.max_budget_us)
-        self._intake = intake
+        answers = Answers(self._core, config.server, spawn.epoch, self._lending.door)
+        names, most_us = {lane.plan.name: lane for lane in self._lanes}, config.server.max_budget_us
+        self._intake = intake = Intake(names, self._arenas, max_budget_us=most_us, leases=leases, regions=regions)
         self._front = self._door(config.server.endpoint, answers, intake)
         control = config.server.control or f"ipc://{spawn.directory}/control"
         self._control = self._door(control, answers, None)
         self._results = Results(
-            self._sink, self._core, self._arenas, self._front, on_ready=lambda number: self._crew.ready(number)
+            self._sink, self._core, self._arenas, self._front, regions=regions, on_ready=lambda number: self._crew.ready(number)
         )
         self._crew: Crew = Crew(
             self._core,
@@ -113,6 +105,8 @@ class Server:
         }
         if self._keeper is not None:
             self._bits[self._keeper.fileno()] = _KEEPER
+        if self._lending.door is not None:
+            self._bits[self._lending.door.fileno()] = _LEASES
         self._epoll = select.epoll()
         for descriptor in self._bits:
             self._epoll.register(descriptor, select.EPOLLIN)
@@ -174,6 +168,8 @@ class Server:
             more |= _KEEPER
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
+        if self._lending.turn(self._front.outbox, has_news=bool(ready & _LEASES)):
+            self._next_tick_ns = min(self._next_tick_ns, now_ns + RETRY_NS)
         self._front.outbox.end_turn()
         return more
 
@@ -253,6 +249,7 @@ class Server:
         """Forget a client that cannot be reached: its queued requests end, its running ones become orphans."""
         self._core.ledger.undeliverable += finals_lost
         self._core.gone(client)
+        self._lending.client_gone(client)
         self._front.roster.forget(client)
         self._control.roster.forget(client)
 
@@ -262,6 +259,7 @@ class Server:
             socket.close()
         if self._keeper is not None:
             self._keeper.close()
+        self._lending.close()
         self._sink.close(linger=0)
         self._context.term()
         self._channel.close()

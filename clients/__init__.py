@@ -33,6 +33,7 @@ from .errors import (
     Superseded,
     Unauthorized,
 )
+from .leases import Frame, Lease
 
 __all__ = [
     "AsyncClient",
@@ -46,6 +47,8 @@ __all__ = [
     "ConnectionLost",
     "DeadlineExceeded",
     "Encoded",
+    "Frame",
+    "Lease",
     "Options",
     "Pending",
     "RequestFailed",

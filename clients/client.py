@@ -22,6 +22,8 @@ from schemas.status import ControlOp, HealthScope
 from .calls import Options, Pending, Result
 from .errors import RAISE, SlotlineError, fail_safe
 from .keys import read_keys
+from .lease_socket import ask_of, take_lease
+from .lease_wait import BlockingLease
 from .line import Line
 from .many import Many
 from .session import Outgoing
@@ -64,6 +66,7 @@ class Client:
         keys = read_keys(server_key, key, key_file)
         self._line = Line(zmq.Context.instance(), endpoint, int(timeout_s * _NS_PER_S), keys)
         self._session = self._line.session
+        self._timeout_s = timeout_s
         if connect:
             self._connect()
 
@@ -199,6 +202,25 @@ class Client:
             # When the socket takes nothing now, the request's own budget ends it.
             self._line.tell(header)
         return header is not None
+
+    # --- leases ----------------------------------------------------------------------------------------------------------
+
+    def lease(self, *, frame_bytes: int = 0, frames: int = 0) -> BlockingLease:
+        """Borrow shared memory of the server, for frames that are written in place instead of sent; ``with`` gives it back.
+
+        Args:
+            frame_bytes, frames: what is needed at least, 0 = whatever the server's config says.
+
+        Raises:
+            Busy: all leases are lent.
+            RequestRefused: the server lends none, or none so large.
+            ServerUnreachable: its lease socket cannot be reached: another machine, or another user.
+        """
+        self._line.make_ready(time.monotonic_ns())
+        path, ask = ask_of(self._session, frame_bytes, frames)
+        lease = BlockingLease(*take_lease(path, ask, self._timeout_s), self._line, self._timeout_s)
+        self._session.leases.add(lease)
+        return lease
 
     # --- questions -------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from schemas.config_leases import LeaseConfig
 from schemas.config_rules import GIB, KIB, MIB, NAME, Rule, about, number, one_of, text, whole, yes_no, yes_no_auto
 from schemas.config_stage import StageConfig, lane_stages
 
@@ -295,3 +296,4 @@ class Config:
     source: str
     base: Path
     curve: CurveConfig | None = None
+    leases: LeaseConfig = field(default_factory=LeaseConfig)

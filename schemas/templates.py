@@ -19,6 +19,7 @@ from schemas.tables import BodyTag
 from schemas.tensors import DType
 from schemas.verify import Span
 from schemas.wire import MAX_INLINE_BYTES, ROUTE, STAGE_TIME, Ids, Route
+from schemas.wire_tensors import Lease
 
 Buffer = Any  # bytes, bytearray, memoryview or a C-contiguous array: what bytes.join takes
 
@@ -32,7 +33,7 @@ NO_ROUTE = Route._make([0] * len(Route._fields))
 
 
 class TensorForm(NamedTuple):
-    """What a template knows of one tensor; those that are not *inline* take the payload frames 0, 1, ... in their order."""
+    """What a template knows of one tensor; those neither *inline* nor in a *lease* take payload frames 0, 1, ..."""
 
     name: str
     dtype: DType
@@ -40,6 +41,7 @@ class TensorForm(NamedTuple):
     nbytes: int
     inline: bool = False
     content_type: str = ""
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,13 @@ class RequestOptions:
     Attributes:
         version: "" = by the server's policy.
         outputs: names of the outputs wanted, () = all.
+        output_leases: the frame that each of them is wanted in, None where the server chooses; () = none has one.
         priority: 0 = the lane's default level, 1 = highest.
     """
 
     version: str = ""
     outputs: tuple[str, ...] = ()
+    output_leases: tuple[Lease | None, ...] = ()
     params: Params = field(default_factory=dict)
     client_request_id: str = ""
     key_policy: KeyPolicy = KeyPolicy.ONE_BY_ONE
@@ -83,7 +87,7 @@ class RequestTemplate:
             "model": model,
             "version": options.version or None,
             "inputs": _tensor_tables(tensors),
-            "outputs": [{"name": name} for name in options.outputs] or None,
+            "outputs": _requested_outputs(options) or None,
             "params": param_tables(options.params) or None,
             "client_request_id": options.client_request_id or None,
             "key_policy": options.key_policy,
@@ -252,22 +256,32 @@ def _check_sizes(inline: Sequence[Buffer], timing: bytes, sizes: tuple[int, ...]
             raise ValueError(f"{name}: expected {expected} bytes, got {got}")
 
 
+def _requested_outputs(options: RequestOptions) -> list[dict[str, Any]]:
+    tables: list[dict[str, Any]] = [{"name": name} for name in options.outputs]
+    for table, lease in zip(tables, options.output_leases, strict=False):
+        if lease is not None:
+            table |= {"place": Place.LEASE, "lease": lease._asdict()}
+    return tables
+
+
 def _tensor_tables(tensors: Sequence[TensorForm]) -> list[dict[str, Any]]:
     tables: list[dict[str, Any]] = []
     frame = 0
     for tensor in tensors:
         inline = bytes(min(tensor.nbytes, MAX_INLINE_BYTES)) if tensor.inline else None
+        has_frame = not tensor.inline and tensor.lease is None
         tables.append(
             {
                 "name": tensor.name,
                 "dtype": tensor.dtype,
-                "place": Place.INLINE if tensor.inline else Place.FRAME,
+                "place": Place.INLINE if tensor.inline else Place.FRAME if has_frame else Place.LEASE,
                 "shape": tensor.shape or None,
-                "frame": 0 if tensor.inline else frame,
+                "frame": frame if has_frame else 0,
                 "nbytes": tensor.nbytes,
                 "inline_data": inline,
                 "content_type": tensor.content_type or None,
+                "lease": None if tensor.lease is None else tensor.lease._asdict(),
             }
         )
-        frame += not tensor.inline
+        frame += has_frame
     return tables
