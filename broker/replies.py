@@ -17,7 +17,7 @@ from schemas.wire_tensors import Lease
 
 from .intake import Payload
 from .lanes import Lane
-from .leases import LeasePool
+from .leases import LeasePool, no_leases
 from .life import Request
 
 # Templates kept per lane; outputs of ever new shapes start over.
@@ -46,11 +46,13 @@ class LaneReplies:
     """Makes the replies of one lane.
 
     Args:
-        leases, regions: what is lent to clients; no regions where nothing is.
+        leases, regions: what is lent to clients, None where nothing is.
     """
 
-    def __init__(self, lane: Lane, arena: LaneArena, leases: LeasePool, regions: LeaseRegions | None) -> None:
-        self._leases = leases
+    def __init__(
+        self, lane: Lane, arena: LaneArena, leases: LeasePool | None = None, regions: LeaseRegions | None = None
+    ) -> None:
+        self._leases = leases or no_leases()
         self._lease_regions = regions
         self._plan = lane.plan
         self._link: LinkPlan = lane.plan.links[lane.plan.final_link]

@@ -142,16 +142,16 @@ def read_outputs(
     tensors: Sequence[WireTensor],
     header: bytes,
     frames: Sequence[bytes | memoryview],
-    leases: Callable[[Lease], memoryview],
+    leases: Callable[[Lease], memoryview] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Return the outputs of one reply by name: views of *header* and *frames*, arrays of bytes objects for BYTES.
 
     Args:
         tensors: of the verified layout of *header*; *frames* are as many as it uses.
-        leases: returns the bytes of an output that is in a lease, or raises RequestError.
+        leases: returns the bytes of an output that is in a lease, or raises RequestError; None where there are none.
 
     Raises:
-        RequestError: SIZE_MISMATCH, BAD_TENSOR, or BAD_LEASE.
+        RequestError: SIZE_MISMATCH, BAD_TENSOR, BAD_LEASE, or NOT_SUPPORTED for a lease where there is none.
     """
     outputs: dict[str, NDArray[Any]] = {}
     for name, dtype, shape, place, nbytes, frame, inline_at, _, lease in tensors:
@@ -161,6 +161,8 @@ def read_outputs(
             if len(buffer) != nbytes:
                 raise RequestError(Code.SIZE_MISMATCH, field=printable(name), expected=f"{nbytes} bytes", got=len(buffer))
         elif lease is not None:
+            if leases is None:
+                raise RequestError(Code.NOT_SUPPORTED, field=printable(name), expected="a frame or inline bytes", got="a lease")
             buffer, inline_at = leases(lease), 0
         if dtype == DType.BYTES:
             outputs[name] = read_bytes_tensor(name, shape, memoryview(buffer)[inline_at : inline_at + nbytes])

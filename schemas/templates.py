@@ -57,7 +57,6 @@ class RequestOptions:
 
     version: str = ""
     outputs: tuple[str, ...] = ()
-    output_leases: tuple[Lease | None, ...] = ()
     params: Params = field(default_factory=dict)
     client_request_id: str = ""
     key_policy: KeyPolicy = KeyPolicy.ONE_BY_ONE
@@ -65,6 +64,7 @@ class RequestOptions:
     finite: bool = False
     checksum: int = 0
     priority: int = 0
+    output_leases: tuple[Lease | None, ...] = ()
 
 
 _NO_OPTIONS = RequestOptions()
