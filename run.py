@@ -208,7 +208,7 @@ def _check(options: argparse.Namespace) -> int:
     from stages.describe import check_all, check_text
 
     config = _load(options.config, None)
-    found = check_all(plan_in_child(_child_command(), config))
+    found = check_all(plan_in_child(_child_command(), config), config.leases)
     print(json.dumps(found) if options.json else check_text(found))
     return 0
 

@@ -110,11 +110,8 @@ class Intake:
             raise RequestError(Code.NOT_SUPPORTED, field="flags", expected="no STREAM", got=Flag(flags))
         if budget_us > self._max_budget_us:
             raise RequestError(Code.BAD_PARAM, field="budget_us", expected=f"at most {self._max_budget_us}", got=budget_us)
-        held: tuple[Held, ...] = ()
-        if binding.wishes or flags & _REPLY_IN_LEASE:
-            check_flag(binding.wishes, is_set=bool(flags & _REPLY_IN_LEASE), has_leases=self._leases.count > 0)
-            held = tuple(self._leases.find(client, wish) for wish in binding.wishes)
-            frames = [*frames, *map(self._snapshot, binding.snapshots)]
+        held = self._find_leases(client, binding, flags) if binding.wishes or flags & _REPLY_IN_LEASE else ()
+        frames = [*frames, *map(self._snapshot, binding.snapshots)] if binding.snapshots else frames
         if binding.needs_look or frames:
             _look_at(binding, header, frames)
         plan = binding.lane.plan
@@ -134,6 +131,10 @@ class Intake:
             bool(flags & _IDEMPOTENT) and plan.idempotent,
             leases=held,
         )
+
+    def _find_leases(self, client: Client, binding: Binding, flags: int) -> tuple[Held, ...]:
+        check_flag(binding.wishes, is_set=bool(flags & _REPLY_IN_LEASE), has_leases=self._leases.count > 0)
+        return tuple(self._leases.find(client, wish) for wish in binding.wishes)
 
     def _snapshot(self, lease: Lease) -> bytes:
         """Return a leased frame's bytes as they are now: what is checked must be what the stages get."""

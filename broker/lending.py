@@ -12,7 +12,7 @@ from schemas.spawn import Spawn
 from .lease_door import LeaseDoor
 from .leases import LeasePool
 from .life import Client
-from .marks import released_header
+from .marks import release_header
 from .outbox import Outbox, Reply
 
 
@@ -38,7 +38,7 @@ class Lending:
         released, self.pool.released = self.pool.released, []
         for request in released:
             if not request.client.gone:
-                header = released_header((request.request_id, request.born_us, request.key))
+                header = release_header((request.request_id, request.born_us, request.key))
                 outbox.put(request.client, Reply(header, (), None))
         return self.door.clean()
 

@@ -25,8 +25,8 @@ def mark_packed(header: bytes) -> bytes:
     return mark(header, int(Flag.PACKED))
 
 
-def released_header(ids: Ids) -> bytes:
+def release_header(ids: Ids) -> bytes:
     """Return the message that the frames of a request, answered before, are free now."""
     request_id, born_us, key = ids
-    route = Route(request_id, 0, born_us, key, 0, 0, Flag.FINAL | Flag.RELEASED, 0, 0, Kind.RELEASED, 0, 0)
+    route = Route(request_id, 0, born_us, key, 0, 0, Flag.FINAL | Flag.RELEASED, 0, 0, Kind.RELEASE, 0, 0)
     return encode(route, BodyTag.NONE, {})

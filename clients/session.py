@@ -42,7 +42,7 @@ _MAX_U64 = (1 << 64) - 1
 
 _IDEMPOTENT, _PACKED = int(Flag.IDEMPOTENT), int(Flag.PACKED)
 _RELEASED = int(Flag.RELEASED)
-_INFER_REPLY, _RELEASED_LATER = Kind.INFER_REPLY, int(Kind.RELEASED)
+_INFER_REPLY, _RELEASE = Kind.INFER_REPLY, int(Kind.RELEASE)
 # What each question is answered with.
 _ANSWERS: dict[type[Body], Kind] = {
     Hello: Kind.WELCOME,
@@ -235,7 +235,7 @@ class Session:
         """End the call that one verified header answers, and release the frames that its request named."""
         if route[0] in self.leases.held and (route[6] & _RELEASED or is_refusal(header, route)):
             self.leases.release(route[0])
-        if route[9] == _RELEASED_LATER:
+        if route[9] == _RELEASE:
             return
         call = self._calls.pop(route[0], None)
         if call is None:

@@ -18,7 +18,7 @@ from schemas.wire_tensors import Lease, WireTensor, read_tensors
 
 # Which kinds a body may travel under; the first two have none.
 KINDS: dict[BodyTag, tuple[Kind, ...]] = {
-    BodyTag.NONE: (Kind.CREDIT, Kind.RELEASED),
+    BodyTag.NONE: (Kind.CREDIT, Kind.RELEASE),
     BodyTag.INFER: (Kind.INFER_REQUEST,),
     BodyTag.INFER_OUT: (Kind.INFER_REPLY, Kind.INFER_PART),
     BodyTag.FAILURE: (Kind.ERROR,),

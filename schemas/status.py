@@ -78,7 +78,7 @@ class Kind(IntEnum):
     HEALTH_REPLY = 20
     METADATA_REPLY = 21
     CONTROL_REPLY = 22
-    RELEASED = 23
+    RELEASE = 23
 
 
 class Flag(IntFlag):

@@ -18,4 +18,4 @@ class Kind(object):
     HealthReply = 20
     MetadataReply = 21
     ControlReply = 22
-    Released = 23
+    Release = 23
