@@ -19,6 +19,7 @@ from schemas.params import Params
 from schemas.status import VERSION, Code, ControlOp, HealthScope, RequestError
 from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_LIST, MAX_STATS
 
+from . import accelerator
 from .core import Core
 from .lanes import Lane
 from .lease_door import LeaseDoor
@@ -42,6 +43,7 @@ class Answers:
         self._lanes = {lane.plan.name: lane for lane in core.lanes}
         self._lease_door = lease_door
         self.outboxes: list[Outbox] = []
+        self._accelerated = accelerator.load()[0] is not None
 
     def answer(self, client: Client, body: object, *, is_control: bool) -> Body:
         """Return the reply to a message that asks something.
@@ -78,7 +80,7 @@ class Answers:
         assert isinstance(codes, dict)
         stats: dict[str, int | float | str | bool] = {f"ledger.{k}": v for k, v in ledger.items() if not isinstance(v, dict)}
         stats |= {f"ledger.codes.{name}": count for name, count in codes.items()}
-        stats |= {"state": self.state, "epoch": f"{self._epoch:016x}"}
+        stats |= {"state": self.state, "epoch": f"{self._epoch:016x}", "accelerated": self._accelerated}
         stats |= {f"leases.{name}": count for name, count in self._core.leases.stats().items()} if self._core.leases.count else {}
         for lane in self._core.lanes:
             stats |= {f"lane.{lane.plan.name}.{key}": value for key, value in _lane_stats(lane).items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import zmq
@@ -15,6 +16,8 @@ from schemas.messages import Cancel, read_message, write_message
 from schemas.status import Code, Flag, Kind, RequestError, printable
 from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_PACKED, ROUTE, Ids
 
+from . import accelerator
+from .accelerator import HAS_DELIMITER, HAS_MORE, IS_UNKNOWN
 from .answers import Answers
 from .core import Core, Ended
 from .intake import Frame, Intake
@@ -51,6 +54,8 @@ class Front:
         answers: Answers,
         intake: Intake | None,
     ) -> None:
+        hot, _ = accelerator.load()
+        self._receive = accelerator.receiver(hot, router)
         self._recv = router.recv
         self._get = router.get
         self.outbox = outbox
@@ -62,42 +67,51 @@ class Front:
         self.roster = roster
         # The same bound for a whole message as for one frame.
         self._max_message_bytes = int(router.get(zmq.MAXMSGSIZE))
-        self._cache = LayoutCache()
+        self._cache = LayoutCache(decider=accelerator.decider(hot))
         self._errors = ErrorTemplates()
+        self._taken: deque[accelerator.Message] = deque()
         self._unfinished: Iterator[None] | None = None
 
     # --- reading ---------------------------------------------------------------------------------------------------------
 
     def drain(self, now_ns: int, limit: int) -> int:
         """Handle up to *limit* messages that are there, for TURN_NS at most; return how many, *limit* if more may be there."""
-        recv, get, clients, clock = self._recv, self._get, self.roster.clients, time.monotonic_ns
+        clock, taken = time.monotonic_ns, self._taken
         until_ns = clock() + TURN_NS
         if self._unfinished is not None and not self._go_on(until_ns):
             return limit
-        for count in range(limit):
-            try:
-                identity = recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return count
-            client = clients.get(identity)
-            if client is None:
-                # As a Frame, which knows whose it is: once for each connection.
-                first = recv(copy=False)
-                client, header = self.roster.enter(identity, first), first.bytes
-            else:
-                header = recv()
-            if not header and get(zmq.RCVMORE):
-                client.delimiter = True
-                header = recv()
-            if not get(zmq.RCVMORE):
-                self._handle(client, header, (), now_ns)
-            else:
-                self._unfinished = self._frames(client, header, now_ns)
-                if not self._go_on(until_ns):
-                    break
+        count = 0
+        while count < limit:
+            if not taken:
+                taken.extend(self._receive(self.roster.clients, limit - count))
+                if not taken:
+                    return count
+            count += 1
+            if not self._begin(taken.popleft(), now_ns) and not self._go_on(until_ns):
+                break
             if clock() > until_ns:
                 break
         return limit
+
+    def _begin(self, message: accelerator.Message, now_ns: int) -> bool:
+        """Handle one message that was taken off the socket; False when the rest of it must be read first."""
+        client, header, bits = message
+        if bits & IS_UNKNOWN:
+            assert isinstance(client, bytes)
+            # As a Frame, which knows whose it is: once for each connection.
+            first = self._recv(copy=False)
+            client, header = self.roster.enter(client, first), first.bytes
+            bits = HAS_MORE if self._get(zmq.RCVMORE) else 0
+            if not header and bits:
+                header, bits = self._recv(), HAS_DELIMITER | (HAS_MORE if self._get(zmq.RCVMORE) else 0)
+        assert isinstance(client, Client)
+        if bits & HAS_DELIMITER:
+            client.delimiter = True
+        if not bits & HAS_MORE:
+            self._handle(client, header, (), now_ns)
+            return True
+        self._unfinished = self._frames(client, header, now_ns)
+        return False
 
     def _go_on(self, until_ns: int) -> bool:
         """Work on the message in hand; return True when it is finished, False when time is over before."""

@@ -14,6 +14,7 @@ import zmq
 
 from schemas.wire import MAX_PACKED
 
+from . import accelerator
 from .life import Client
 
 # A client that has not read for this long is treated as gone.
@@ -63,12 +64,13 @@ class Outbox:
         on_gone: Callable[[Client, int], None],
         pack: Callable[[bytes], bytes],
     ) -> None:
-        self._router = router
         self._send = router.send
+        self._send_many = accelerator.sender(accelerator.load()[0], router)
         self._max_bytes = max_bytes
         self._on_sent = on_sent
         self._on_gone = on_gone
         self._pack = pack
+        self._batch: list[tuple[Client, Reply]] = []
         self._turn: dict[Client, list[Reply]] = {}
         self._waiting: dict[Client, _Waiting] = {}
         self._waiting_bytes = 0
@@ -77,7 +79,7 @@ class Outbox:
     @property
     def finals_waiting(self) -> int:
         """How many finals are not sent yet."""
-        queues = [*self._turn.values(), *(w.replies for w in self._waiting.values())]
+        queues = [*self._turn.values(), *(w.replies for w in self._waiting.values()), [reply for _, reply in self._batch]]
         return sum(reply.code is not None for queue in queues for reply in queue)
 
     @property
@@ -91,14 +93,33 @@ class Outbox:
         return has_sent
 
     def put(self, client: Client, reply: Reply) -> None:
-        """Send *reply*, or keep it for the end of the turn when this client takes packed replies."""
-        if client.packed_replies and not reply.frames:
+        """Send *reply*: at once if it has frames, else with the next ``flush``, or packed with others when the turn ends."""
+        if reply.frames:
+            self._send_or_keep(client, [reply], reply.header, reply.frames)
+        elif client.packed_replies:
             self._turn.setdefault(client, []).append(reply)
         else:
-            self._send_or_keep(client, [reply], reply.header, reply.frames)
+            self._batch.append((client, reply))
+
+    def flush(self) -> None:
+        """Send the replies of one frame, as many as possible in one call."""
+        batch, self._batch = self._batch, []
+        at = 0
+        if batch and not self._waiting and not any(client.gone for client, _ in batch):
+            messages = [(client.identity, reply.header, client.delimiter) for client, reply in batch]
+            self._has_sent = True
+            at, error = self._send_many(messages, 0)
+            if error not in (0, errno.EAGAIN, errno.EHOSTUNREACH):
+                raise zmq.ZMQError(error)
+            for _, reply in batch[:at]:
+                self._count(reply)
+        # From the first that could not be sent on, one by one: who is full or gone is found out and treated so.
+        for client, reply in batch[at:]:
+            self._send_or_keep(client, [reply], reply.header, ())
 
     def end_turn(self) -> None:
-        """Send what was kept back to be packed."""
+        """Send what was kept back, packed for those who take it so."""
+        self.flush()
         if not self._turn:
             return
         turn, self._turn = self._turn, {}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from schemas.arena import LaneArena, read_descriptor, read_name, scalars
+from schemas.layout import Layout
 from schemas.lease_regions import LeaseRegions
 from schemas.leases import place_word
 from schemas.plan import STAMP_WORDS, LinkPlan
@@ -15,6 +20,7 @@ from schemas.tensors import DType
 from schemas.wire import MAX_INLINE_BYTES, STAGE_TIME
 from schemas.wire_tensors import Lease
 
+from . import accelerator
 from .intake import Payload
 from .lanes import Lane
 from .leases import LeasePool, no_leases
@@ -33,13 +39,15 @@ Output = tuple[str, int, tuple[int, ...], int, int]  # name, dtype, shape, nbyte
 class _Form:
     """How replies with one set of outputs are made: the template, and (offset, nbytes) of what goes inline and into frames.
 
-    *leased* are (offset, nbytes, place word) of what goes into frames of the client's lease.
+    *leased* are (offset, nbytes, place word) of what goes into frames of the client's lease. *hot* is the same for the
+    accelerator, None for what does not all go inline.
     """
 
     template: ReplyTemplate
     inline: tuple[tuple[int, int], ...]
     frames: tuple[tuple[int, int], ...]
     leased: tuple[tuple[int, int, int], ...]
+    hot: tuple[Any, ...] | None
 
 
 class LaneReplies:
@@ -67,25 +75,40 @@ class LaneReplies:
         # Steps with nothing to do have no times.
         self._timed = [i for i, step in enumerate(lane.plan.steps) if step.use != "none"]
         self._forms: dict[object, _Form] = {}
+        self._hot = accelerator.load()[0]
+        self._all_stamps = arena.stamps.reshape(-1).view(np.uint8).data
+        self._timed_flags = bytes(i in self._timed for i in range(self._stages))
 
-    def stamps(self, slots: Sequence[int]) -> list[list[list[int]]]:
-        """Return (started_ns, done_ns, batch) of each step of each slot."""
-        if len(slots) == 1:
-            at = slots[0] * self._stages * STAMP_WORDS
-            words = self._one_stamp[at : at + self._stages * STAMP_WORDS].tolist()
-            return [[words[i : i + STAMP_WORDS] for i in range(0, len(words), STAMP_WORDS)]]
-        rows: list[list[list[int]]] = self._stamps[slots].tolist()
-        return rows
+    def results(self, requests: list[Request]) -> list[tuple[bytes, Sequence[bytes]]]:
+        """Return header and payload frames of a result each; all are copies, the slots may be freed."""
+        # The answer to a request that names a lease has flags of its own.
+        is_plain = not self._leases.count or not any(request.leases for request in requests)
+        if self._hot is not None and self._link.static and is_plain:
+            first, *others = {_layout(request).outputs for request in requests}
+            form = self._form(0, first, ())
+            if form.hot is not None and not others:
+                return [(header, ()) for header in self._hot.replies(form.hot, requests)]
+        return [self._result(*pair) for pair in zip(requests, self._stamps_of(requests), strict=True)]
 
-    def runs(self, stamps: list[list[int]]) -> list[tuple[int, int, int]]:
-        """Return (step, run_ns, batch) of the steps that did something."""
+    def runs(self, slot: int) -> list[tuple[int, int, int]]:
+        """Return (step, run_ns, batch) of the steps that did something for *slot*."""
+        stamps = self._slot_stamps(slot)
         return [(i, stamps[i][1] - stamps[i][0], stamps[i][2]) for i in self._timed]
 
-    def reply(self, request: Request, stamps: list[list[int]]) -> tuple[bytes, list[bytes]]:
-        """Return header and payload frames of a result; both are copies, the slot may be freed."""
-        payload = request.payload
-        assert isinstance(payload, Payload)
-        layout = payload.binding.layout
+    def _stamps_of(self, requests: list[Request]) -> list[list[list[int]]]:
+        """Return (started_ns, done_ns, batch) of each step of each request."""
+        if len(requests) == 1:
+            return [self._slot_stamps(requests[0].slot)]
+        rows: list[list[list[int]]] = self._stamps[[request.slot for request in requests]].tolist()
+        return rows
+
+    def _slot_stamps(self, slot: int) -> list[list[int]]:
+        at = slot * self._stages * STAMP_WORDS
+        words = self._one_stamp[at : at + self._stages * STAMP_WORDS].tolist()
+        return [words[i : i + STAMP_WORDS] for i in range(0, len(words), STAMP_WORDS)]
+
+    def _result(self, request: Request, stamps: list[list[int]]) -> tuple[bytes, Sequence[bytes]]:
+        layout = _layout(request)
         form = self._form(request.slot, layout.outputs, layout.output_leases)
         base, rows = request.slot * self._stride, self._rows
         inline = [rows[base + at : base + at + size] for at, size in form.inline]
@@ -98,7 +121,7 @@ class LaneReplies:
             inline,
             self._finish_leases(request, form, base) if request.leases else _FINAL,
         )
-        return header, [bytes(rows[base + at : base + at + size]) for at, size in form.frames]
+        return header, tuple([bytes(rows[base + at : base + at + size]) for at, size in form.frames])
 
     def _finish_leases(self, request: Request, form: _Form, base: int) -> int:
         """Put outputs into their frames, let go of the request's frames, and return the flags that say so."""
@@ -128,8 +151,9 @@ class LaneReplies:
 
     def _form(self, slot: int, wanted: tuple[str, ...], leases: tuple[Lease | None, ...]) -> _Form:
         if self._link.static:
-            form = self._forms.get((wanted, leases))
-            return form or self._make((wanted, leases), self._static_tensors(), wanted, leases)
+            static_key = (wanted, leases) if leases else wanted
+            form = self._forms.get(static_key)
+            return form or self._make(static_key, self._static_tensors(), wanted, leases)
         tensors = self._slot_tensors(slot)
         key = (wanted, leases, tensors)
         return self._forms.get(key) or self._make(key, tensors, wanted, leases)
@@ -161,8 +185,23 @@ class LaneReplies:
             (inline if is_inline else frames).append((offset, size))
             forms.append(TensorForm(name, DType(dtype), shape, size, is_inline))
         template = ReplyTemplate(self._plan.name, self._plan.version, forms, self._stages)
-        form = _Form(template, tuple(inline), tuple(frames), tuple(leased))
+        hot = None if frames or leased else self._hot_form(template, inline)
+        form = _Form(template, tuple(inline), tuple(frames), tuple(leased), hot)
         if len(self._forms) >= MAX_TEMPLATES:
             self._forms.clear()
         self._forms[key] = form
         return form
+
+    def _hot_form(self, template: ReplyTemplate, inline: Sequence[tuple[int, int]]) -> tuple[Any, ...]:
+        """Return what the accelerator must know of a form: the buffers, and where things lie in them."""
+        at = template.places()
+        copies = b"".join(struct.pack("<3I", to, offset, size) for to, (offset, size) in zip(at.inline, inline, strict=True))
+        places = (self._stride, self._stages, at.route, at.timing, at.retries, at.backlog)
+        return (at.header, self._rows, self._all_stamps, copies, self._timed_flags, *places)
+
+
+def _layout(request: Request) -> Layout:
+    """Return the layout of a request."""
+    payload = request.payload
+    assert isinstance(payload, Payload)
+    return payload.binding.layout

@@ -62,7 +62,8 @@ class Results:
                 count += 1
                 self._take(list(HOP.iter_unpack(message)))
         except zmq.Again:
-            return count
+            pass
+        self._front.outbox.flush()
         return count
 
     def drain_all(self) -> None:
@@ -88,18 +89,17 @@ class Results:
 
     def _answer_done(self, done: list[tuple[Request, int, int]], replies: LaneReplies) -> None:
         """Answer requests from their slots, then free these; (request, code, stage) each."""
-        all_stamps = replies.stamps([request.slot for request, _, _ in done])
-        if not done[0][1]:
-            # One sample a message is enough for the window: those of a message mostly ran in one batch.
-            for step, run_ns, batch in replies.runs(all_stamps[0]):
-                done[0][0].lane.window.observe(step, run_ns, batch)
         put, finish = self._front.outbox.put, self._core.finish
-        for (request, code, stage), stamps in zip(done, all_stamps, strict=True):
+        good = [request for request, code, _ in done if not code]
+        if good:
+            # One sample a message is enough for the window: those of a message mostly ran in one batch.
+            for step, run_ns, batch in replies.runs(good[0].slot):
+                good[0].lane.window.observe(step, run_ns, batch)
+            for request, (header, frames) in zip(good, replies.results(good), strict=True):
+                put(request.client, Reply(header, frames, 0))
+        for request, code, stage in done:
             if code:
                 self._answer_failed(request, replies, code, stage)
-            else:
-                header, frames = replies.reply(request, stamps)
-                put(request.client, Reply(header, frames, 0))
             finish(request)
 
     def _answer_failed(self, request: Request, replies: LaneReplies, code: int, stage: int) -> None:

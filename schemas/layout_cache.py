@@ -7,18 +7,28 @@ refuses that), so equal keys of equal length mean equal layouts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from schemas.layout import Layout, layout_of
 from schemas.verify import Span, verify
 
+# Makes the function that takes the bytes of these slices of a header, joined.
+Decider: TypeAlias = Callable[[Sequence[slice]], Callable[[bytes], bytes]]
+
+
+def plain_decider(slices: Sequence[slice]) -> Callable[[bytes], bytes]:
+    """Return the function that joins *slices*, two or more, of a header."""
+    take = itemgetter(*slices)
+    return lambda header: b"".join(take(header))
+
 
 class _Mask(NamedTuple):
-    """The deciding slices of a header, the function that takes them, and the layouts by these slices joined."""
+    """The deciding slices of a header, the function that joins them, and the layouts by what it returns."""
 
     slices: list[slice]
-    take: itemgetter[Any]
+    deciding: Callable[[bytes], bytes]
     layouts: dict[bytes, Layout]
 
 
@@ -29,13 +39,18 @@ MAX_BYTES = 1 << 20
 
 
 class LayoutCache:
-    """Layouts by the bytes that decide them. Owned by one thread; cleared when *limit* layouts or MAX_BYTES are in it."""
+    """Layouts by the bytes that decide them. Owned by one thread; cleared when *limit* layouts or MAX_BYTES are in it.
+
+    Args:
+        decider: makes what joins the deciding slices.
+    """
 
     # Free spans lie differently in headers of one length only when they come from different builders or shapes.
     _MASKS_PER_LENGTH = 8
 
-    def __init__(self, limit: int = 1024) -> None:
+    def __init__(self, limit: int = 1024, decider: Decider = plain_decider) -> None:
         self._limit = limit
+        self._decider = decider
         self._count = 0
         self._bytes = 0
         self._next_key = 1
@@ -47,8 +62,8 @@ class LayoutCache:
         Raises:
             RequestError: what ``read_layout`` raises; a header that was refused is not remembered.
         """
-        for _, take, layouts in self._masks.get(len(header), ()):
-            layout = layouts.get(b"".join(take(header)))
+        for _, deciding, layouts in self._masks.get(len(header), ()):
+            layout = layouts.get(deciding(header))
             if layout is not None:
                 return layout
         return self._add(header)
@@ -64,7 +79,7 @@ class LayoutCache:
         if self._count >= self._limit or self._bytes + deciding_bytes > MAX_BYTES:
             self._clear()
         mask = self._mask(len(header), slices)
-        mask.layouts[b"".join(mask.take(header))] = layout
+        mask.layouts[mask.deciding(header)] = layout
         self._count += 1
         self._bytes += deciding_bytes
         return layout
@@ -77,7 +92,7 @@ class LayoutCache:
                 return mask
         if len(masks) >= self._MASKS_PER_LENGTH:
             self._clear()
-        mask = _Mask(slices, itemgetter(*slices), {})
+        mask = _Mask(slices, self._decider(slices), {})
         self._masks.setdefault(length, []).append(mask)
         return mask
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -144,6 +145,17 @@ class RequestTemplate:
         return header[:at] + checksum.to_bytes(8, "little") + header[at + 8 :]
 
 
+class ReplyPlaces(NamedTuple):
+    """The header of a reply, flags and kind in place, and the offsets of what differs from reply to reply."""
+
+    header: bytes
+    route: int
+    timing: int
+    retries: int
+    backlog: int
+    inline: tuple[int, ...]
+
+
 class ReplyTemplate:
     """The header of all replies of one lane with one set of output shapes and *stages* rows of times.
 
@@ -213,6 +225,15 @@ class ReplyTemplate:
         if len(header) != self._header_bytes or len(timing) != self._sizes[0] or list(map(len, inline)) != self._lengths:
             _check_sizes(inline, timing, self._sizes)
         return header
+
+    def places(self) -> ReplyPlaces:
+        """Return a whole header with zeros where each reply differs, and where these places are."""
+        header = self.header((0, 0, 0), bytes(self._sizes[0]), 0, 0, [bytes(size) for size in self._sizes[1:]])
+        starts = list(accumulate((len(piece) for piece in self._pieces), initial=0))
+        inline = tuple(starts[self._inline])
+        return ReplyPlaces(
+            header, starts[self._route], starts[self._timing], starts[self._retries], starts[self._backlog], inline
+        )
 
 
 def pack_timing(rows: Iterable[tuple[int, int, int]]) -> bytes:

@@ -102,9 +102,8 @@ def check_text(found: dict[str, Any]) -> str:
     lines += [f"process {p['name']} x {p['replicas']}, lanes {', '.join(p['lanes'])}" for p in found["processes"]]
     leases = found["leases"]
     if leases["count"]:
-        lines.append(
-            f"leases {leases['count']} x {leases['frames']} frames of {leases['frame_bytes']} bytes: {leases['bytes'] / 2**20:.1f} MiB"
-        )
+        size = f"{leases['bytes'] / 2**20:.1f} MiB"
+        lines.append(f"leases {leases['count']} x {leases['frames']} frames of {leases['frame_bytes']} bytes: {size}")
     return "\n".join([*lines, f"shared memory {found['memory_bytes'] / 2**20:.1f} MiB"])
 
 

@@ -13,6 +13,7 @@ import pytest
 import zmq
 from server import wait_until
 
+from broker import accelerator
 from broker.life import Client
 from broker.outbox import MAX_AGE_NS, Outbox, Reply
 from schemas.status import Code
@@ -43,6 +44,11 @@ class Desk:
         self.router.recv_multipart()
         return Client(identity), socket
 
+    def put(self, client: Client, reply: Reply) -> None:
+        """Send *reply* by itself."""
+        self.outbox.put(client, reply)
+        self.outbox.flush()
+
     def _retry_and_look(self, socket: zmq.Socket[bytes], now_ns: int) -> bool:
         # Asking for events lets the ROUTER learn what its peers have read.
         self.router.get(zmq.EVENTS)
@@ -70,9 +76,12 @@ class Desk:
         return True
 
 
-@pytest.fixture
-def desk() -> Iterator[Desk]:
+@pytest.fixture(params=["plain", "accelerated"])
+def desk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """An outbox with room for 1000 bytes a client."""
+    monkeypatch.setenv("SLOTLINE_ACCELERATOR", "off" if request.param == "plain" else "on")
+    if request.param == "accelerated" and accelerator.load()[0] is None:
+        pytest.skip(f"no accelerator: {accelerator.load()[1]}")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = context.socket(zmq.ROUTER)
     router.set(zmq.ROUTER_MANDATORY, 1)
@@ -106,10 +115,10 @@ def numbers(messages: list[list[bytes]]) -> list[int]:
 def test_a_reply_is_counted_when_it_was_sent(desk: Desk) -> None:
     """Under its code; what is no final is not counted."""
     client, socket = desk.connect(b"a")
-    desk.outbox.put(client, final(1))
+    desk.put(client, final(1))
     assert socket.recv_multipart() == [b"1........."]
-    desk.outbox.put(client, final(2, int(Code.BUSY)))
-    desk.outbox.put(client, final(3, None))
+    desk.put(client, final(2, int(Code.BUSY)))
+    desk.put(client, final(3, None))
 
     assert desk.sent == {0: 1, Code.BUSY: 1}
     assert desk.outbox.finals_waiting == 0
@@ -119,7 +128,7 @@ def test_large_frames_follow_the_header(desk: Desk) -> None:
     """Also those that are handed over by reference."""
     client, socket = desk.connect(b"a")
     frames = [b"x" * 10, b"y" * 100_000, b"z" * 100_000]
-    desk.outbox.put(client, Reply(b"header", frames, 0))
+    desk.put(client, Reply(b"header", frames, 0))
 
     assert socket.recv_multipart() == [b"header", *frames]
 
@@ -128,7 +137,7 @@ def test_a_client_with_a_req_socket_gets_its_empty_frame_back(desk: Desk) -> Non
     """Without it the socket drops the reply."""
     client, socket = desk.connect(b"a", zmq.REQ)
     client.delimiter = True
-    desk.outbox.put(client, Reply(b"header", [b"payload"], 0))
+    desk.put(client, Reply(b"header", [b"payload"], 0))
 
     assert socket.recv_multipart() == [b"header", b"payload"]
 
@@ -138,8 +147,8 @@ def test_replies_to_a_client_that_does_not_read_wait_in_order(desk: Desk) -> Non
     slow, slow_socket = desk.connect(b"slow")
     other, other_socket = desk.connect(b"other")
     for number in range(6):
-        desk.outbox.put(slow, final(number))
-    desk.outbox.put(other, final(7))
+        desk.put(slow, final(number))
+    desk.put(other, final(7))
 
     assert numbers([other_socket.recv_multipart()]) == [7]
     assert (desk.sent[0], desk.outbox.finals_waiting) == (QUEUE + 1, 6 - QUEUE)
@@ -151,8 +160,8 @@ def test_a_client_that_does_not_read_for_too_long_is_given_up(desk: Desk) -> Non
     """What waits for it is lost and counted, finals only."""
     client, _ = desk.connect(b"slow")
     for number in range(QUEUE + 2):
-        desk.outbox.put(client, final(number))
-    desk.outbox.put(client, final(9, None))
+        desk.put(client, final(number))
+    desk.put(client, final(9, None))
     desk.outbox.retry(now_ns=1)
     desk.outbox.retry(now_ns=1 + MAX_AGE_NS)
     assert desk.gone == []
@@ -166,7 +175,7 @@ def test_one_that_reads_a_little_now_and_then_is_not_given_up(desk: Desk) -> Non
     """Its age counts from the last reply that it took."""
     client, socket = desk.connect(b"slow")
     for number in range(6):
-        desk.outbox.put(client, final(number))
+        desk.put(client, final(number))
     for turn in range(6):
         assert desk.read(socket, 1, now_ns=1 + turn * MAX_AGE_NS // 2) == [turn]
 
@@ -177,10 +186,10 @@ def test_a_client_for_which_too_many_bytes_wait_is_given_up(desk: Desk) -> None:
     """The broker's memory is not its store."""
     client, _ = desk.connect(b"slow")
     for number in range(QUEUE + 10):
-        desk.outbox.put(client, final(number, size=100))
+        desk.put(client, final(number, size=100))
     assert desk.gone == []
 
-    desk.outbox.put(client, final(99, size=100))
+    desk.put(client, final(99, size=100))
     assert desk.gone == [(b"slow", 11)]
 
 
@@ -189,11 +198,11 @@ def test_when_too_many_bytes_wait_for_all_together_the_fullest_is_given_up(desk:
     silent = {name: desk.connect(name) for name in (b"a", b"b", b"c", b"d", b"e")}
     for client, _ in silent.values():
         for number in range(QUEUE):
-            desk.outbox.put(client, final(number))
-    desk.outbox.put(silent[b"c"][0], final(QUEUE, size=900))
+            desk.put(client, final(number))
+    desk.put(silent[b"c"][0], final(QUEUE, size=900))
     for name in (b"a", b"b", b"d", b"e"):
         assert desk.gone == []
-        desk.outbox.put(silent[name][0], final(QUEUE, size=800))
+        desk.put(silent[name][0], final(QUEUE, size=800))
 
     assert desk.gone == [(b"c", 1)]
     assert desk.outbox.finals_waiting == 4
@@ -204,15 +213,15 @@ def test_a_client_that_is_gone_is_found_by_the_first_send(desk: Desk) -> None:
     client, socket = desk.connect(b"a")
     socket.close(linger=0)
     desk.wait_until_gone(b"a")
-    desk.outbox.put(client, final(1))
-    desk.outbox.put(client, final(2))
+    desk.put(client, final(1))
+    desk.put(client, final(2))
 
     assert (desk.gone, desk.sent) == ([(b"a", 1), (b"a", 1)], {})
 
 
 def test_a_client_that_nobody_knows_is_gone(desk: Desk) -> None:
     """ROUTER_MANDATORY tells instead of swallowing."""
-    desk.outbox.put(Client(b"nobody"), final(1))
+    desk.put(Client(b"nobody"), final(1))
 
     assert (desk.gone, desk.sent) == ([(b"nobody", 1)], {})
 
@@ -222,7 +231,7 @@ def test_small_replies_of_one_turn_leave_as_one_message(desk: Desk) -> None:
     client, socket = desk.connect(b"a")
     client.packed_replies = True
     for number in range(3):
-        desk.outbox.put(client, final(number))
+        desk.put(client, final(number))
     assert (desk.outbox.finals_waiting, desk.sent) == (3, {})
     desk.outbox.end_turn()
 
@@ -234,7 +243,7 @@ def test_one_reply_alone_is_not_marked(desk: Desk) -> None:
     """There is nothing to pack it with."""
     client, socket = desk.connect(b"a")
     client.packed_replies = True
-    desk.outbox.put(client, final(1))
+    desk.put(client, final(1))
     desk.outbox.end_turn()
 
     assert socket.recv_multipart() == [final(1).header]
@@ -245,7 +254,7 @@ def test_no_message_carries_more_than_its_most(desk: Desk) -> None:
     client, socket = desk.connect(b"a")
     client.packed_replies = True
     for number in range(MAX_PACKED + 2):
-        desk.outbox.put(client, final(number))
+        desk.put(client, final(number))
     desk.outbox.end_turn()
 
     assert [len(socket.recv_multipart()) for _ in range(2)] == [MAX_PACKED, 2]
@@ -255,7 +264,7 @@ def test_replies_with_frames_are_never_packed(desk: Desk) -> None:
     """And do not wait for the end of the turn."""
     client, socket = desk.connect(b"a")
     client.packed_replies = True
-    desk.outbox.put(client, Reply(b"h", [b"f"], 0))
+    desk.put(client, Reply(b"h", [b"f"], 0))
 
     assert socket.recv_multipart() == [b"h", b"f"]
 
@@ -264,10 +273,10 @@ def test_a_packed_message_that_finds_no_room_waits_as_single_replies(desk: Desk)
     """Unmarked, in order, behind what waits already."""
     client, socket = desk.connect(b"a")
     for number in range(QUEUE + 1):
-        desk.outbox.put(client, final(number))
+        desk.put(client, final(number))
     client.packed_replies = True
-    desk.outbox.put(client, final(3))
-    desk.outbox.put(client, final(4))
+    desk.put(client, final(3))
+    desk.put(client, final(4))
     desk.outbox.end_turn()
     assert desk.outbox.finals_waiting == 3
 
@@ -279,7 +288,36 @@ def test_replies_kept_for_the_end_of_the_turn_are_lost_with_their_client(desk: D
     client = Client(b"nobody")
     client.packed_replies = True
     for number in range(3):
-        desk.outbox.put(client, final(number))
+        desk.put(client, final(number))
     desk.outbox.end_turn()
 
     assert desk.gone == [(b"nobody", 3)]
+
+
+def test_replies_sent_together_part_ways_at_who_is_full_or_gone(desk: Desk) -> None:
+    """Each client gets its own, in order; the full one's wait, the absent one's are counted."""
+    fast, fast_socket = desk.connect(b"fast")
+    slow, slow_socket = desk.connect(b"slow")
+    for number in range(3 * QUEUE):
+        desk.outbox.put(slow, final(number))
+    desk.outbox.put(Client(b"nobody"), final(50))
+    desk.outbox.put(fast, final(60))
+    assert desk.outbox.finals_waiting == 3 * QUEUE + 2
+
+    desk.outbox.flush()
+
+    assert desk.gone == [(b"nobody", 1)]
+    assert desk.read(fast_socket, 1) == [60]
+    assert desk.read(slow_socket, 3 * QUEUE) == list(range(3 * QUEUE))
+    assert desk.sent == {0: 3 * QUEUE + 1}
+    assert desk.outbox.finals_waiting == 0
+
+
+def test_an_empty_first_frame_is_sent_to_who_sends_one(desk: Desk) -> None:
+    """A REQ socket waits for it."""
+    client, socket = desk.connect(b"req")
+    client.delimiter = True
+    desk.put(client, final(1))
+    wait_until(lambda: bool(socket.poll(0)), "a reply")
+
+    assert socket.recv_multipart() == [b"", final(1).header]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from builders import make_bench
+from lease_rig import make_pool
 
 import clients
 import run
@@ -184,6 +185,7 @@ def test_every_statistic_has_its_line() -> None:
 def statistics() -> list[str]:
     """Return the names of all statistics, with NAME for the lane's."""
     bench = make_bench()
+    bench.core.leases = make_pool()
     names = Answers(bench.core, ServerConfig(), epoch=1).stats()
     return [name.replace(f"lane.{bench.lane.plan.name}.", "lane.NAME.") for name in names]
 

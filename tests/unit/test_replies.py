@@ -26,7 +26,6 @@ ANY = "[lane.any]\nslots = 4\nmax_encoded_bytes = 100_000\n"
 QC = (DEMO / "demo.toml").read_text().partition("[lane.ticks]")[0]
 TICK = [TensorForm("features", DType.FP32, (1, 67), 268, inline=True)]
 PICTURE = [TensorForm("image", DType.ENCODED, (1,), 3, inline=True)]
-NO_STAMPS = [[0, 0, 0]] * 4
 
 
 @dataclass
@@ -85,7 +84,7 @@ def test_a_result_carries_the_models_outputs() -> None:
     desk = make_desk(TICKS)
     request = desk.request(TICK, [bytes(268)])
     desk.output.scatter([1], [1], {"log_vol": np.array([[2]], np.float32), "p_up": np.array([[3]], np.float32)})
-    header, frames = desk.replies.reply(request, NO_STAMPS)
+    header, frames = desk.replies.results([request])[0]
 
     assert outputs_of(header, frames) == {
         "log_vol": ("FP32", (1, 1), np.float32(2).tobytes()),
@@ -99,7 +98,7 @@ def test_only_the_wanted_outputs_are_sent() -> None:
     """All of them when none is named; each wish has its own form."""
     desk = make_desk(TICKS)
     for wanted in (("p_up",), (), ("log_vol",)):
-        header, frames = desk.replies.reply(desk.request(TICK, [bytes(268)], *wanted), NO_STAMPS)
+        header, frames = desk.replies.results([desk.request(TICK, [bytes(268)], *wanted)])[0]
         assert set(outputs_of(header, frames)) == set(wanted or ("log_vol", "p_up"))
 
 
@@ -108,7 +107,7 @@ def test_a_reply_is_a_copy() -> None:
     desk = make_desk(ANY)
     sizes = (4, MAX_INLINE_BYTES + 1)
     tensors = [any_form(size) for size in sizes]
-    header, frames = desk.replies.reply(desk.request(tensors, [b"\1" * size for size in sizes]), NO_STAMPS)
+    header, frames = desk.replies.results([desk.request(tensors, [b"\1" * size for size in sizes])])[0]
     desk.arena.regions[0][:] = 9
 
     assert {content for _, _, content in outputs_of(header, frames).values()} == {b"\1" * size for size in sizes}
@@ -119,7 +118,7 @@ def test_what_is_small_lies_in_the_header_and_what_is_large_in_a_frame(size: int
     """An echo gives back what came, of any size."""
     desk = make_desk(ANY)
     content = np.random.default_rng(1).bytes(size)
-    header, frames = desk.replies.reply(desk.request([any_form(size)], [content]), NO_STAMPS)
+    header, frames = desk.replies.results([desk.request([any_form(size)], [content])])[0]
 
     assert outputs_of(header, frames) == {f"x{size}": ("UINT8", (size,), content)}
     assert len(frames) == (size > MAX_INLINE_BYTES)
@@ -130,7 +129,7 @@ def test_eight_outputs_that_all_fit_make_a_header_that_is_still_valid() -> None:
     desk = make_desk(ANY)
     tensors = [TensorForm(f"x{index}", DType.UINT8, (MAX_INLINE_BYTES,), MAX_INLINE_BYTES, True) for index in range(8)]
     contents = [bytes([index]) * MAX_INLINE_BYTES for index in range(8)]
-    header, frames = desk.replies.reply(desk.request(tensors, contents), NO_STAMPS)
+    header, frames = desk.replies.results([desk.request(tensors, contents)])[0]
 
     assert [content for _, _, content in outputs_of(header, frames).values()] == contents
 
@@ -144,7 +143,7 @@ def test_outputs_of_varying_shape_have_the_one_of_this_slot() -> None:
         buffers["verdict"][:6] = np.frombuffer(b"\2\0\0\0OK", np.uint8)
         buffers["boxes"][:boxes] = slot + 1
         link.commit(slot, {"verdict": (1,), "score": (1,), "boxes": (boxes, 6)})
-        header, frames = desk.replies.reply(desk.request(PICTURE, [b"abc"], slot=slot), NO_STAMPS)
+        header, frames = desk.replies.results([desk.request(PICTURE, [b"abc"], slot=slot)])[0]
 
         outputs = outputs_of(header, frames)
         assert outputs["verdict"] == ("BYTES", (1,), b"\2\0\0\0OK")
@@ -155,7 +154,7 @@ def test_forms_of_ever_new_shapes_do_not_pile_up() -> None:
     """They start over when there are too many."""
     desk = make_desk(ANY)
     for size in range(MAX_TEMPLATES + 10):
-        desk.replies.reply(desk.request([any_form(size)], [bytes(size)]), NO_STAMPS)
+        desk.replies.results([desk.request([any_form(size)], [bytes(size)])])[0]
 
     assert len(desk.replies._forms) <= MAX_TEMPLATES
 
@@ -165,20 +164,21 @@ def test_times_tell_waiting_and_running_of_each_stage() -> None:
     desk = make_desk(TICKS)
     request = desk.request(TICK, [bytes(268)])
     desk.arena.stamps[1, 2] = (25_000, 95_000, 32)
-    (stamps,) = desk.replies.stamps([1])
-    header, _ = desk.replies.reply(request, stamps)
+    header, _ = desk.replies.results([request])[0]
 
     assert [tuple(row) for row in read_timing(header, read_layout(header))] == [(0, 0, 0), (0, 0, 0), (20, 70, 32), (0, 0, 0)]
-    assert desk.replies.runs(stamps) == [(2, 70_000, 32)]
+    assert desk.replies.runs(1) == [(2, 70_000, 32)]
     assert read_backlog_us(header, read_layout(header)) == 4
 
 
-def test_stamps_of_one_slot_and_of_many_are_the_same() -> None:
-    """Two ways to read them."""
+@pytest.mark.parametrize("wanted", [[(), ()], [(), ("log_vol",)]], ids=["one form", "two forms"])
+def test_replies_made_together_and_alone_are_the_same(wanted: list[tuple[str, ...]]) -> None:
+    """Whatever way they are made."""
     desk = make_desk(TICKS)
-    desk.arena.stamps[:] = np.arange(4 * 4 * 3).reshape(4, 4, 3)
+    desk.arena.stamps[:] = np.arange(4 * 4 * 3).reshape(4, 4, 3) * 1_000
+    requests = [desk.request(TICK, [bytes(268)], *names, slot=slot) for slot, names in zip((3, 1), wanted, strict=True)]
 
-    assert desk.replies.stamps([3, 1]) == [desk.replies.stamps([slot])[0] for slot in (3, 1)]
+    assert desk.replies.results(requests) == [desk.replies.results([request])[0] for request in requests]
 
 
 def test_a_reply_says_how_often_it_was_run_again() -> None:
@@ -186,11 +186,11 @@ def test_a_reply_says_how_often_it_was_run_again() -> None:
     desk = make_desk(TICKS)
     request = desk.request(TICK, [bytes(268)])
     request.retries, request.marks = 2, 1
-    header, _ = desk.replies.reply(request, NO_STAMPS)
+    header, _ = desk.replies.results([request])[0]
     assert read_retries(header, read_layout(header)) == 3
 
     request.retries = 1_000
-    header, _ = desk.replies.reply(request, NO_STAMPS)
+    header, _ = desk.replies.results([request])[0]
     assert read_retries(header, read_layout(header)) == 255
 
 
@@ -224,4 +224,4 @@ def test_a_request_without_a_payload_is_a_fault_of_ours() -> None:
 
     assert not isinstance(request.payload, Payload)
     with pytest.raises(AssertionError):
-        desk.replies.reply(request, NO_STAMPS)
+        desk.replies.results([request])[0]
