@@ -37,10 +37,11 @@ _PEERCRED = struct.Struct("3i")
 
 @dataclass(slots=True, eq=False)
 class _Guest:
-    """One connection: its lease once it has one, and its process."""
+    """One connection: its lease once it has one, and its process and user."""
 
     connection: socket.socket
     pid: int
+    uid: int
     grant: Grant | None = None
     pidfd: int = -1
 
@@ -129,14 +130,7 @@ class LeaseDoor:
             connection, _ = self._listener.accept()
             connection.setblocking(False)
             pid, uid, _ = _PEERCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size))
-            if uid != os.geteuid():
-                get_logger().warning("lease_refused", reason="another user", uid=uid)
-                _answer(
-                    connection, Answer(Code.UNAUTHORIZED, message=f"leases are for the server's user, {os.geteuid()}, not {uid}")
-                )
-                connection.close()
-                return
-            guest = self._guests[connection.fileno()] = _Guest(connection, pid)
+            guest = self._guests[connection.fileno()] = _Guest(connection, pid, uid)
             self._epoll.register(connection, select.EPOLLIN)
             waiting = [known for known in self._guests.values() if known.grant is None]
             if len(waiting) > MAX_WITHOUT_LEASE:
@@ -162,7 +156,11 @@ class LeaseDoor:
 
     def _lend(self, guest: _Guest, ask: Ask) -> None:
         form, client = self._pool.form, self._tokens.get(ask.token)
-        if client is None or client.gone:
+        if guest.uid != os.geteuid():
+            # Only now: what is closed with something unread looks to its peer like a broken connection, not like an answer.
+            get_logger().warning("lease_refused", reason="another user", uid=guest.uid)
+            answer = Answer(Code.UNAUTHORIZED, message=f"leases are for the server's user, {os.geteuid()}, not {guest.uid}")
+        elif client is None or client.gone:
             answer = Answer(Code.UNAUTHORIZED, message="token: expected that of a connection's Welcome, as long as it lasts")
         elif ask.frame_bytes > form.frame_bytes or ask.frames > form.frames:
             most = f"at most {form.frames} frames of {form.frame_bytes} bytes (leases.frames, leases.frame_bytes)"
