@@ -54,9 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         return _give_up(options, str(error))
     except BrokenPipeError:
-        # The reader of our output is gone (`| head`): nothing is wrong with us.
+        # The reader of our output is gone (`| head`): nothing is wrong with us. But nobody knows of a server that ends for it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        unheard = "stdout: nobody reads the ready line: keep its reader, or send it elsewhere (> ready.txt)"
+        return _give_up(options, unheard) if options.command is _serve else 0
     except OSError as error:
         return _give_up(options, f"{error.filename or 'the system'}: {(error.strerror or str(error)).lower()}")
     except MemoryError:
@@ -173,13 +174,15 @@ def _later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
 
 def _serve(options: argparse.Namespace) -> int:
     """Run the supervisor in this process."""
+    from broker.notify import ready_line
     from broker.places import Places
     from broker.plan_child import plan_in_child
     from broker.supervisor import Supervisor
     from schemas.leases import socket_beside
     from schemas.logs import configure
-    from schemas.spawn import die_with_parent
+    from schemas.spawn import die_with_parent, stop_when_told
 
+    stop_when_told()
     if options.parent:
         die_with_parent(options.parent, signal.SIGTERM)
     config = _load(options.config, options.endpoint)
@@ -194,8 +197,7 @@ def _serve(options: argparse.Namespace) -> int:
 
         def on_serving(endpoint: str) -> None:
             at = control or f"ipc://{places.directory}/control"
-            ready = {"ready": True, "endpoint": endpoint, "control": at}
-            print(json.dumps(ready) if options.json else f"ready {endpoint} control={at}", flush=True)
+            print(ready_line(endpoint, at, as_json=options.json), flush=True)
 
         return Supervisor(config, plan, places, command=_child_command(), log_level=log_level, on_serving=on_serving).run()
     finally:

@@ -144,7 +144,7 @@ class Answers:
 
 
 def _lane_stats(lane: Lane) -> dict[str, int | float | str | bool]:
-    used = lane.slots.used_count
+    used, effects = lane.slots.used_count, lane.plan.batch_effects
     return {
         "ready": lane.is_ready,
         "reason": lane.unavailable,
@@ -156,5 +156,6 @@ def _lane_stats(lane: Lane) -> dict[str, int | float | str | bool]:
         "slots_waiting": len(lane.waiting),
         "slots_condemned": len(lane.slots.condemned),
         "window": lane.window.size,
+        "batch_dependent": "unknown" if effects is None else ", ".join(name for name, _ in effects),
         "replicas": "/".join(str(len(serving)) for serving in lane.replicas),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +48,11 @@ def make_posts(plan: Plan) -> list[Post]:
         for index, process in enumerate(plan.processes)
         for replica in range(process.replicas)
     ]
+
+
+def child_of(posts: Sequence[Post], incarnation: int) -> Child | None:
+    """Return the live child that is this incarnation."""
+    return next((post.child for post in posts if post.child is not None and post.child.incarnation == incarnation), None)
 
 
 def environment(process: int) -> dict[str, str]:

@@ -156,16 +156,21 @@ class Front:
     # --- one message -----------------------------------------------------------------------------------------------------
 
     def _handle(self, client: Client, header: bytes, frames: Sequence[Frame], now_ns: int) -> None:
+        if client.barred:
+            barred = RequestError(Code.UNAUTHORIZED, message=client.barred)
+            self._refuse_unread(client, header, barred, is_malformed=False)
+            return
         try:
-            if client.barred:
-                raise RequestError(Code.UNAUTHORIZED, message=client.barred)
             layout = self._read_layout(header, frames)
-            route = ROUTE.unpack_from(header, layout.route_at)
-            if route[9] != _INFER or _INFER not in layout.kinds or self._intake is None:
-                self._question(client, layout, route, header, len(frames))
-                return
         except RequestError as error:
             self._refuse_unread(client, header, error)
+            return
+        route = ROUTE.unpack_from(header, layout.route_at)
+        if route[9] != _INFER or _INFER not in layout.kinds or self._intake is None:
+            try:
+                self._question(client, layout, route, header, len(frames))
+            except RequestError as error:
+                self._refuse_unread(client, header, error, is_malformed=False)
             return
         self._ledger.received += 1
         try:
@@ -232,14 +237,21 @@ class Front:
 
     # --- errors ----------------------------------------------------------------------------------------------------------
 
-    def _refuse_unread(self, client: Client, header: bytes, error: RequestError) -> None:
-        """Refuse a message that could not be verified: by its id when its route is readable, else by id 0."""
+    def _refuse_unread(self, client: Client, header: bytes, error: RequestError, *, is_malformed: bool = True) -> None:
+        """Refuse a message that was not read as a request: by its id when its route is readable, else by id 0.
+
+        Args:
+            is_malformed: its bytes are at fault; else what it asks, or who asks.
+        """
         route = route_if_readable(header) if len(header) <= MAX_HEADER_BYTES else None
         if route is not None and route.kind == _INFER and self._intake is not None:
             self._ledger.received += 1
             self._refuse(client, route.request_id, (route.request_id, route.born_us, route.key), error)
             return
-        self._ledger.malformed += 1
+        if is_malformed or route is None:
+            self._ledger.malformed += 1
+        else:
+            self._ledger.refused_questions += 1
         ids = (0, 0, 0) if route is None else (route.request_id, route.born_us, route.key)
         text = self._errors.header(ids, error.code, error.message, field=printable(error.field))
         self.outbox.put(client, Reply(text, (), None))

@@ -22,6 +22,7 @@ class Ledger:
     failed: Counter[int] = field(default_factory=Counter)
     undeliverable: int = 0
     malformed: int = 0
+    refused_questions: int = 0
     duplicates: int = 0
     late_hops: int = 0
 
@@ -50,6 +51,7 @@ class Ledger:
             "balanced": self.received == self.finals + in_flight,
             "undeliverable": self.undeliverable,
             "malformed": self.malformed,
+            "refused_questions": self.refused_questions,
             "duplicates": self.duplicates,
             "late_hops": self.late_hops,
             "codes": {Code(code).name: count for code, count in sorted((self.refused + self.failed).items())},

@@ -1,11 +1,13 @@
-"""What the supervisor tells systemd, when it was started by it (Type=notify): ready, alive, stopping. Neither zmq nor numpy.
+"""What a server says of itself while it runs: to systemd (Type=notify), and in the ready line. Neither zmq nor numpy.
 
 Source: sd_notify(3) and sd_watchdog_enabled(3): datagrams of KEY=VALUE lines to the socket that NOTIFY_SOCKET names.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import socket
 from collections.abc import Mapping
 
@@ -58,3 +60,14 @@ class Notifier:
             except OSError as error:
                 # The server serves all the same; if the manager misses it, it will act.
                 get_logger().warning("notify_failed", text=text, reason=str(error))
+
+
+def ready_line(endpoint: str, control: str, *, as_json: bool) -> str:
+    """Return the line that whoever started the server waits for: an object, or words, quoted where they would be split."""
+    if as_json:
+        return json.dumps({"ready": True, "endpoint": endpoint, "control": control})
+    return f"ready {_word(endpoint)} control={_word(control)}"
+
+
+def _word(text: str) -> str:
+    return shlex.quote(text) if any(char.isspace() or char in "'\"\\" for char in text) else text

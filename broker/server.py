@@ -36,7 +36,7 @@ from .metrics import Ledger
 from .outbox import Outbox
 from .results import Results
 from .roster import Roster
-from .sockets import front_router, seed_routing_ids, sink_pull
+from .sockets import REBIND_S, bind, front_router, seed_routing_ids, sink_pull
 
 # One turn takes so much from each socket, so that none waits for long while another is busy.
 MESSAGES_PER_TURN = 128
@@ -57,6 +57,7 @@ class Server:
 
     def __init__(self, spawn: Spawn, config: Config, plan: Plan) -> None:
         self._config = config
+        self._rebinds = spawn.rebinds
         self._plan = plan
         self._board = Board(spawn.board)
         self._board.head[HEAD_EPOCH] = spawn.epoch
@@ -122,7 +123,8 @@ class Server:
     def _door(self, endpoint: str, answers: Answers, intake: Intake | None) -> Front:
         # The control socket is ipc beside [curve]: file rights guard it.
         keeper = None if intake is None else self._keeper
-        router = front_router(self._context, self._config.server, endpoint, keeper, reply_bytes=self._largest_reply_bytes())
+        router = front_router(self._context, self._config.server, keeper, reply_bytes=self._largest_reply_bytes())
+        bind(router, endpoint, patience_s=REBIND_S if self._rebinds else 0)
         if intake is None:
             self._control_socket = router
         else:
@@ -178,6 +180,8 @@ class Server:
         timeout_ms = 0
         if self._front.outbox.take_sent() and int(self._front_socket.get(zmq.EVENTS)) & _POLLIN:
             more |= _FRONT
+        if self._control.outbox.take_sent() and int(self._control_socket.get(zmq.EVENTS)) & _POLLIN:
+            more |= _CONTROL
         if not more:
             due_ns = self._next_tick_ns
             deadline_ns = self._core.next_deadline_ns()
@@ -270,7 +274,7 @@ def run_broker(spawn: Spawn) -> int:
     die_with_parent(spawn.parent)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    config = load_config(Path(spawn.config), spawn.endpoint)
+    config = load_config(Path(spawn.config), spawn.endpoint, spawn.control)
     configure(spawn.name, spawn.log_level)
     if not membarrier.register():
         get_logger().warning("no_membarrier", wait_ms=int(membarrier.FALLBACK_WAIT_S * 1000))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import time
 
 import zmq
 
@@ -16,6 +17,8 @@ from .curve import Keeper
 # A TCP peer that does not finish its handshake in this time is cut off.
 HANDSHAKE_MS = 1000
 BACKLOG = 1024
+# A client that looks for its server on a port chosen at random may be connected to itself by the kernel, and then has the port.
+REBIND_S, RETRY_S = 5.0, 0.05
 LINGER_MS = 1000
 # Replies that ZeroMQ keeps for one client before they go to its outbox. Few enough that they are about as many bytes as that has;
 # enough that a batch of them is taken at once.
@@ -30,19 +33,15 @@ def seed_routing_ids() -> None:
 def front_router(
     context: zmq.Context[zmq.Socket[bytes]],
     config: ServerConfig,
-    endpoint: str,
     keeper: Keeper | None = None,
     *,
     reply_bytes: int,
 ) -> zmq.Socket[bytes]:
-    """Bind a ROUTER for clients: told of peers that are gone, never blocking, frames bounded, heartbeats on.
+    """Return a ROUTER for clients, not bound yet: told of peers that are gone, never blocking, frames bounded, heartbeats on.
 
     Args:
         keeper: who says which keys may come in; None where none are asked for.
         reply_bytes: of the largest reply.
-
-    Raises:
-        ConfigError: the endpoint cannot be bound; one line with the cure.
     """
     router = context.socket(zmq.ROUTER)
     router.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -56,7 +55,6 @@ def front_router(
     router.setsockopt(zmq.BACKLOG, BACKLOG)
     if keeper is not None:
         keeper.guard(router)
-    _bind(router, endpoint)
     return router
 
 
@@ -77,11 +75,21 @@ def hop_push(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Sock
     return push
 
 
-def _bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
+def bind(socket: zmq.Socket[bytes], endpoint: str, *, patience_s: float) -> None:
+    """Bind to the clients' or the control endpoint.
+
+    Args:
+        patience_s: how long an address in use is tried again.
+
+    Raises:
+        ConfigError: it cannot be bound; one line with the cure.
+    """
+    until_s = time.monotonic() + patience_s
     # A socket file left by a killed server would be taken over silently by bind; the lock file says whether its owner lives.
     old_mask = os.umask(0o077)
     try:
-        socket.bind(endpoint)
+        while not _try_bind(socket, endpoint, is_last=time.monotonic() >= until_s):
+            time.sleep(RETRY_S)
     except zmq.ZMQError as error:
         cures = {
             errno.EADDRINUSE: "is in use: stop the other server or choose another endpoint",
@@ -93,3 +101,14 @@ def _bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
         raise ConfigError(f"server.endpoint {endpoint}: {cure}") from None
     finally:
         os.umask(old_mask)
+
+
+def _try_bind(socket: zmq.Socket[bytes], endpoint: str, *, is_last: bool) -> bool:
+    """Bind; return False when the address is in use and this was not the last try."""
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        if is_last or error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True

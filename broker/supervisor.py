@@ -25,7 +25,7 @@ from schemas.spawn import Spawn, plan_path
 from schemas.words import BOARD_BYTES, COLUMN_WORDS, HEAD_BEAT_NS, HEAD_WORDS, RUN_STARTED_NS, column_of
 
 from .channel import Channel
-from .children import Child, Post, environment, make_posts, reap, status_text, why_hanging
+from .children import Child, Post, child_of, environment, make_posts, reap, status_text, why_hanging
 from .memory import EpochMemory
 from .notify import Notifier
 from .places import Places
@@ -63,7 +63,7 @@ class Supervisor:
         self._posts = make_posts(plan)
         self._broker_restarts = Restarts()
         self._notifier = Notifier(os.environ)
-        self._has_served = False
+        self._served_at = ""  # the clients' endpoint, its port too, once every lane was served
         self._signals = 0
         self._kill_broker_at_ns = 0
         self._log = get_logger()
@@ -80,8 +80,9 @@ class Supervisor:
             if code is not None:
                 return code
             restart = self._broker_restarts.died(time.monotonic_ns(), self._broker.ready_ns)
-            if restart.is_crash_loop and not self._has_served:
-                print("slotline: the broker died five times in 30 s: see its log lines above", file=sys.stderr, flush=True)
+            if restart.is_crash_loop and not self._served_at:
+                reason = f"the broker died five times while the server started, last by {self._broker_end}"
+                print(f"slotline: {reason}: see its log lines above", file=sys.stderr, flush=True)
                 return EXIT_FAILED
             self._pause(min(restart.at_ns, time.monotonic_ns() + 5_000_000_000))
             if self._signals:
@@ -165,9 +166,9 @@ class Supervisor:
                 self._came_up(event["incarnation"])
             elif name == "kill":
                 self._kill_hanging(event["incarnation"], event["reason"])
-            elif name == "serving" and not self._has_served:
-                self._has_served = True
-                self._on_serving(event["endpoint"])
+            elif name == "serving" and not self._served_at:
+                self._served_at = event["endpoint"]
+                self._on_serving(self._served_at)
                 self._notifier.ready()
             elif name == "refused":
                 self._refusal = event["reason"]
@@ -182,7 +183,10 @@ class Supervisor:
             incarnation=incarnation,
             epoch=self._epoch,
             config=str(Path(self._config.source).absolute()),
-            endpoint=self._config.server.endpoint,
+            # A port that was chosen at the first start is the clients' from then on.
+            endpoint=self._served_at or self._config.server.endpoint,
+            control=self._config.server.control or "",
+            rebinds=bool(self._served_at),
             log_level=self._log_level,
             directory=self._places.directory,
             board=self._memory.board,
@@ -211,16 +215,13 @@ class Supervisor:
         return next(p for p in self._posts if (p.process, p.replica) == (process, replica))
 
     def _came_up(self, incarnation: int) -> None:
-        child = self._child(incarnation)
+        child = child_of(self._posts, incarnation)
         if child is not None:
             child.ready_ns = time.monotonic_ns()
             self._broker.ready_ns = self._broker.ready_ns or child.ready_ns
 
-    def _child(self, incarnation: int) -> Child | None:
-        return next((p.child for p in self._posts if p.child is not None and p.child.incarnation == incarnation), None)
-
     def _kill_hanging(self, incarnation: int, reason: str) -> None:
-        child = self._child(incarnation)
+        child = child_of(self._posts, incarnation)
         if child is not None:
             self._log.warning("killed_hanging", child=child.name, child_pid=child.pid, reason=reason)
             os.kill(child.pid, signal.SIGKILL)
@@ -255,9 +256,9 @@ class Supervisor:
         reason = f"process {post.name} died five times, last by {status_text(status)}"
         self._log.error("crash_loop", child=post.name, reason=reason)
         self._channel.send("unavailable", process=post.process, reason=reason)
-        if not self._has_served:
+        if not self._served_at:
             print(f"slotline: {reason}: see its log lines above", file=sys.stderr, flush=True)
-        return not self._has_served
+        return not self._served_at
 
     def _broker_died(self, status: int) -> int | None:
         if self._refusal:
@@ -265,7 +266,8 @@ class Supervisor:
             return EXIT_REFUSED
         if self._signals:
             return EXIT_OK if status == 0 else EXIT_FAILED
-        self._log.error("broker_died", status=status_text(status))
+        self._broker_end = status_text(status)
+        self._log.error("broker_died", status=self._broker_end)
         return None
 
     def _end_epoch(self) -> None:

@@ -16,12 +16,13 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import zmq
 
-from schemas.arrays import check_mapping
+from schemas.arguments import check_endpoint, check_mapping, check_requests, timeout_ns, truth
 from schemas.messages import Body, Control, ControlReply, Health, HealthReply, Limits, Metadata, MetadataReply
 from schemas.params import ParamValue
 from schemas.status import ControlOp, HealthScope
 
 from .aio_line import AsyncLine
+from .arguments import model_text
 from .calls import Options, Pending, Result
 from .client import Inputs
 from .errors import RAISE, SlotlineError, fail_safe
@@ -32,8 +33,6 @@ from .many import Many
 from .session import Outgoing
 
 T = TypeVar("T")
-
-_NS_PER_S = 1_000_000_000
 
 
 class AsyncClient:
@@ -60,10 +59,11 @@ class AsyncClient:
         key: tuple[str, str] | None = None,
         key_file: str | Path = "",
     ) -> None:
-        if not 0 < timeout_s < 1e6:
-            raise ValueError(f"timeout_s: expected more than 0 and less than 1e6 seconds, got {timeout_s}")
+        patience_ns = timeout_ns(timeout_s, "timeout_s")
+        check_endpoint(endpoint)
+        truth(connect, "connect")
         keys = read_keys(server_key, key, key_file)
-        self._line = AsyncLine(zmq.Context.instance(), endpoint, int(timeout_s * _NS_PER_S), keys)
+        self._line = AsyncLine(zmq.Context.instance(), endpoint, patience_ns, keys)
         self._session = self._line.session
         self._connects = connect
         self._timeout_s = timeout_s
@@ -160,6 +160,7 @@ class AsyncClient:
         self, model: str, inputs: Sequence[Inputs], *, return_exceptions: bool = False, **options: Unpack[Options]
     ) -> Sequence[Result | SlotlineError]:
         """Send many requests, small ones packed, and return their results in order; see ``Client.infer_many``."""
+        check_requests(inputs)
         many = Many(
             start=lambda one: self._start(model, one, options, may_pack=True),
             send=self._send_message,
@@ -211,11 +212,11 @@ class AsyncClient:
     async def ready(self, model: str | None = None) -> bool:
         """Return whether the server, or one *model*, takes requests."""
         scope = HealthScope.READY if model is None else HealthScope.MODEL_READY
-        return (await self._ask(Health(scope, model or ""), HealthReply)).ok
+        return (await self._ask(Health(scope, "" if model is None else model_text(model)), HealthReply)).ok
 
     async def metadata(self, model: str = "") -> MetadataReply:
         """Return what *model* takes and gives; without one, what the server is and serves."""
-        return await self._ask(Metadata(model), MetadataReply)
+        return await self._ask(Metadata(model_text(model)), MetadataReply)
 
     async def stats(self) -> Mapping[str, ParamValue]:
         """Return the server's counters by name; answered on its control endpoint only."""

@@ -19,7 +19,7 @@ from schemas.status import Code
 from .aio_calls import AsyncPending, CallFuture
 from .aio_connection import AsyncConnection
 from .calls import Pending
-from .connection import Connection
+from .connection import CUT_SHORT, Connection
 from .errors import (
     Cancelled,
     ConnectionLost,
@@ -31,7 +31,7 @@ from .errors import (
     unreachable,
 )
 from .keys import Keys
-from .line import CUT_SHORT, MAX_CUT_SHORT, RETRY_S
+from .line import MAX_CUT_SHORT, RETRY_S
 from .session import Frame, Outgoing, Session
 
 # The late are looked for among all calls (40 ns each), so not more often than this, or 10,000 late ones would take all the time.

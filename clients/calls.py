@@ -7,6 +7,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from numpy.typing import NDArray
 
+from schemas.arguments import seconds
 from schemas.layout import Layout, read_backlog_us, read_retries, read_timing
 from schemas.params import Params, ParamValue
 from schemas.status import Kind
@@ -136,6 +137,10 @@ class Pending(Generic[T]):
         """Let the call end with *outcome*: the session's to do, once."""
         self.outcome = outcome
 
+    def is_waited_for_by(self, wait: Wait) -> bool:
+        """Return whether this is the call of the client that waits by *wait*."""
+        return self._wait == wait
+
     def done(self) -> bool:
         """Take what has arrived, without waiting, and return whether the call has ended."""
         if self.outcome is None:
@@ -150,7 +155,7 @@ class Pending(Generic[T]):
             SlotlineError: what became of the call instead of a result.
         """
         if self.outcome is None:
-            self._wait(self, timeout_s)
+            self._wait(self, None if timeout_s is None else seconds(timeout_s, "timeout_s"))
         outcome = self.outcome
         if outcome is None:
             raise TimeoutError(f"{self.model}: no answer within {timeout_s} s; the call goes on until its deadline")

@@ -14,11 +14,12 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import zmq
 
-from schemas.arrays import check_mapping
+from schemas.arguments import check_endpoint, check_mapping, check_requests, seconds, timeout_ns, truth, wrong_kind
 from schemas.messages import Body, Control, ControlReply, Health, HealthReply, Limits, Metadata, MetadataReply
 from schemas.params import ParamValue
 from schemas.status import ControlOp, HealthScope
 
+from .arguments import check_budget, model_text
 from .calls import Options, Pending, Result
 from .errors import RAISE, SlotlineError, fail_safe
 from .keys import read_keys
@@ -61,10 +62,11 @@ class Client:
         key: tuple[str, str] | None = None,
         key_file: str | Path = "",
     ) -> None:
-        if not 0 < timeout_s < 1e6:
-            raise ValueError(f"timeout_s: expected more than 0 and less than 1e6 seconds, got {timeout_s}")
+        patience_ns = timeout_ns(timeout_s, "timeout_s")
+        check_endpoint(endpoint)
+        truth(connect, "connect")
         keys = read_keys(server_key, key, key_file)
-        self._line = Line(zmq.Context.instance(), endpoint, int(timeout_s * _NS_PER_S), keys)
+        self._line = Line(zmq.Context.instance(), endpoint, patience_ns, keys)
         self._session = self._line.session
         self._timeout_s = timeout_s
         if connect:
@@ -161,6 +163,7 @@ class Client:
             return_exceptions: put what went wrong into the list; else all are finished, and then the first of them is raised.
             options: the same for all; a budget counts from the moment that its request is sent.
         """
+        check_requests(inputs)
         many = Many(
             start=lambda one: self._start(model, one, options, may_pack=True),
             send=self._send_message,
@@ -178,13 +181,16 @@ class Client:
 
     def wait(self, calls: Iterable[Pending[Any]], timeout_s: float | None = None) -> None:
         """Wait until all *calls* have ended, or *timeout_s* have passed."""
-        until_ns = None if timeout_s is None else time.monotonic_ns() + int(timeout_s * _NS_PER_S)
+        until_ns = None if timeout_s is None else time.monotonic_ns() + int(seconds(timeout_s, "timeout_s") * _NS_PER_S)
         for call in calls:
+            self._check_mine(call)
             self._line.wait(call, None if until_ns is None else max(0, until_ns - time.monotonic_ns()) / _NS_PER_S)
 
     def as_completed(self, calls: Iterable[Pending[T]]) -> Iterator[Pending[T]]:
         """Yield *calls* as they end."""
         waiting = list(calls)
+        for call in waiting:
+            self._check_mine(call)
         while waiting:
             ended = [call for call in waiting if call.outcome is not None]
             waiting = [call for call in waiting if call.outcome is None]
@@ -197,11 +203,18 @@ class Client:
     def cancel(self, call: Pending[Any]) -> bool:
         """End *call* with Cancelled and tell the server; False when it had ended before."""
         self._line.check_owner()
+        self._check_mine(call)
         header = self._session.cancel(call)
         if header is not None:
             # When the socket takes nothing now, the request's own budget ends it.
             self._line.tell(header)
         return header is not None
+
+    def _check_mine(self, call: Pending[Any]) -> None:
+        if not isinstance(call, Pending):
+            raise wrong_kind("call", "what submit returned", call)
+        if not call.is_waited_for_by(self._line.wait):
+            raise ValueError(f"call: expected one of this client, got one to {call.model} of another")
 
     # --- leases ----------------------------------------------------------------------------------------------------------
 
@@ -231,11 +244,11 @@ class Client:
     def ready(self, model: str | None = None) -> bool:
         """Return whether the server, or one *model*, takes requests."""
         scope = HealthScope.READY if model is None else HealthScope.MODEL_READY
-        return self._ask(Health(scope, model or ""), HealthReply).ok
+        return self._ask(Health(scope, "" if model is None else model_text(model)), HealthReply).ok
 
     def metadata(self, model: str = "") -> MetadataReply:
         """Return what *model* takes and gives; without one, what the server is and serves."""
-        return self._ask(Metadata(model), MetadataReply)
+        return self._ask(Metadata(model_text(model)), MetadataReply)
 
     def stats(self) -> Mapping[str, ParamValue]:
         """Return the server's counters by name; answered on its control endpoint only."""
@@ -255,7 +268,7 @@ class Client:
             check_mapping(inputs)
         # Before connecting, which counts.
         now_ns = time.monotonic_ns()
-        self._line.make_ready(now_ns, options.get("budget_us"))
+        self._line.make_ready(now_ns, check_budget(options["budget_us"]) if "budget_us" in options else 0)
         return self._session.submit(model, inputs, options, now_ns, may_pack=may_pack)
 
     def _send_message(self, pack: Sequence[Outgoing]) -> None:

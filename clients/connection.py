@@ -28,8 +28,10 @@ _MORE = zmq.SNDMORE | zmq.NOBLOCK
 _UNKNOWN_KEY = "the server does not have this client's public key on its list: have it put into its curve.clients directory"
 _WANTS_KEYS = "the server takes clients with keys only: give server_key, and key or key_file"
 _NO_SERVER = "what listens there is no Slotline server"
+# What a wrong server_key looks like, and little else.
+CUT_SHORT = "the server broke off the handshake: see whether server_key is its public key, and whether it uses keys at all"
 # Without keys and with them.
-_CUT_SHORT = (f"{_NO_SERVER}, or one that takes clients with keys only", "the server broke off the handshake")
+_CUT_SHORT = (f"{_NO_SERVER}, or one that takes clients with keys only", CUT_SHORT)
 _USES_NO_KEYS = "the server there uses no keys: leave server_key away, or name another endpoint"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.messages import Failure
-from schemas.status import Code, RequestError
+from schemas.status import Code, RequestError, printable
 
 
 class SlotlineError(Exception):
@@ -112,7 +112,8 @@ def refused_here(error: RequestError) -> RequestRefused:
     """Return the refusal of a request that was found wrong before it was sent."""
     # The encoder does not know which side it works for; a request that does not fit is too large.
     code = Code.TOO_LARGE if error.code == Code.OUTPUT_TOO_LARGE else error.code
-    return RequestRefused(code, error.message, field=error.field)
+    # The name of an input may be anything that a caller took for one.
+    return RequestRefused(code, error.message, field=error.field if isinstance(error.field, str) else printable(error.field))
 
 
 def unreachable(endpoint: str, within: str, why: str = "") -> ServerUnreachable:

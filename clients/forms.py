@@ -10,7 +10,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.arguments import name as a_name
+from schemas.arguments import text, truth, whole_number, writable, wrong_kind
 from schemas.arrays import Described, Source, describe
+from schemas.checksum import payload_checksum
 from schemas.messages import Limits
 from schemas.params import Params
 from schemas.status import Code, Flag, RequestError, printable
@@ -19,6 +22,7 @@ from schemas.wire import MAX_HEADER_BYTES, MAX_INLINE_BYTES, MAX_LIST
 from schemas.wire_tensors import Lease as LeaseRef
 
 from .calls import Options
+from .errors import refused_here
 from .leases import Frame, LeasedTensor
 
 # Pictures of ever new sizes are forms of their own; beyond this many all are forgotten.
@@ -46,6 +50,17 @@ class Form:
     flags: int = 0
     names_leases: bool = False
 
+    def sealed(self, header: bytes, parts: Sequence[bytes | memoryview]) -> bytes:
+        """Return *header* with the checksum of the payload's *parts*.
+
+        Raises:
+            RequestRefused: the library for it is not installed.
+        """
+        try:
+            return self.template.with_checksum(header, payload_checksum(parts))
+        except RequestError as error:
+            raise refused_here(error) from None
+
 
 class Forms:
     """The forms of one server. Owned by one thread."""
@@ -64,10 +79,16 @@ class Forms:
 
         Raises:
             RequestError: no server, or not this one, would take it.
-            TypeError: an option is unknown.
+            TypeError: an option is unknown, or not of its kind.
         """
         key = (model, tensors, _options_key(options) if options else ())
-        return self._forms.get(key) or self._add(key, model, tensors, options)
+        try:
+            form = self._forms.get(key)
+        except TypeError:
+            # Something that cannot be a key cannot be sent either: making the form says what.
+            make_form(model, tensors, options)
+            raise
+        return form or self._add(key, model, tensors, options)
 
     def _add(self, key: Hashable, model: str, tensors: Tensors, options: Options) -> Form:
         form = make_form(model, tensors, options)
@@ -115,15 +136,17 @@ def make_form(model: str, tensors: Tensors, options: Options) -> Form:
     """Build a form: tensors up to 4 KiB inline as long as the header has room for them, the others in frames."""
     specs: list[TensorForm] = []
     room = MAX_INLINE_TOTAL_BYTES
-    for name, about in tensors:
+    for given, about in tensors:
         dtype, shape, nbytes, content_type = about[:4]
         lease = about[4] if len(about) == 5 else None
+        name = a_name(given, "inputs")
         is_inline = lease is None and nbytes <= min(MAX_INLINE_BYTES, room)
         room -= nbytes if is_inline else 0
-        specs.append(TensorForm(_text(name, "inputs"), dtype, shape, nbytes, is_inline, content_type, lease))
+        writable(content_type, name, Code.BAD_PARAM)
+        specs.append(TensorForm(name, dtype, shape, nbytes, is_inline, content_type, lease))
     written = _request_options(options)
     return Form(
-        RequestTemplate(_text(model, "model"), specs, written),
+        RequestTemplate(a_name(model, "model"), specs, written),
         tuple(index for index, spec in enumerate(specs) if spec.inline),
         tuple(index for index, spec in enumerate(specs) if not spec.inline and spec.lease is None),
         _REPLY_IN_LEASE if written.output_leases else 0,
@@ -152,21 +175,18 @@ def _options_key(options: Options) -> Hashable:
 
 
 def _request_options(options: Options) -> RequestOptions:
-    priority = options.get("priority", 0)
+    priority = whole_number(options.get("priority", 0), "priority")
     if not 0 <= priority <= 255:
         raise RequestError(Code.BAD_PARAM, field="priority", expected="0 to 255", got=priority)
-    outputs = tuple(options.get("outputs") or ())
-    if isinstance(options.get("outputs"), str):
-        raise RequestError(Code.BAD_PARAM, field="outputs", expected="a sequence of names", got="one text")
     return RequestOptions(
-        version=options.get("version", ""),
-        outputs=outputs,
+        version=text(options.get("version", ""), "version"),
+        outputs=_checked_outputs(options.get("outputs") or ()),
         output_leases=_leases_wanted(options.get("outputs")),
         params=_checked_params(options.get("params") or {}),
-        client_request_id=options.get("client_request_id", ""),
-        finite=options.get("finite", False),
+        client_request_id=text(options.get("client_request_id", ""), "client_request_id"),
+        finite=truth(options.get("finite", False), "finite"),
         # Any but 0 makes room for the one that each request has.
-        checksum=1 if options.get("checksum") else 0,
+        checksum=1 if truth(options.get("checksum", False), "checksum") else 0,
         priority=priority,
     )
 
@@ -181,20 +201,27 @@ def _leases_wanted(wanted: Sequence[str] | Mapping[str, Frame | None] | None) ->
     return tuple(leases) if any(leases) else ()
 
 
+def _checked_outputs(outputs: object) -> tuple[str, ...]:
+    """Return the names of the outputs wanted."""
+    if isinstance(outputs, str):
+        raise RequestError(Code.BAD_PARAM, field="outputs", expected="a sequence of names", got="one text")
+    if not isinstance(outputs, Sequence | Mapping):
+        raise wrong_kind("outputs", "a sequence of names, or a mapping from name to frame", outputs)
+    return tuple(a_name(one, "outputs") for one in outputs)
+
+
 def _checked_params(params: Params) -> Params:
     """Return *params* once each can be written: the verifier of the template checks the rest."""
+    if not isinstance(params, Mapping):
+        raise wrong_kind("params", "a mapping from name to value", params)
     if len(params) > MAX_LIST:
         raise RequestError(Code.BAD_PARAM, field="params", expected=f"at most {MAX_LIST}", got=len(params))
     for name, value in params.items():
+        text(name, "params")
+        if isinstance(value, str):
+            writable(value, name, Code.BAD_PARAM)
         wrong_type = not isinstance(value, bool | int | float | str)
         if wrong_type or (isinstance(value, int) and not -(1 << 63) <= value < 1 << 63):
             got = printable(value) if not wrong_type else type(value).__name__
             raise RequestError(Code.BAD_PARAM, field=printable(name), expected="a bool, i64, finite double or text", got=got)
     return params
-
-
-def _text(text: object, field: str) -> str:
-    """Return a name once it can be written."""
-    if not isinstance(text, str) or not text:
-        raise RequestError(Code.BAD_NAME, field=field, expected="a name", got=printable(text))
-    return text

@@ -40,6 +40,7 @@ def read_keys(server_key: str | Path, key: tuple[str, str] | None, key_file: str
         BadKeys: one is missing, given twice or wrong; the text has the cure.
         RuntimeError: this build of pyzmq has no CURVE.
     """
+    _check_kinds(server_key, key, key_file)
     if not server_key and key is None and not key_file:
         return None
     if not server_key or (key is None) == (not key_file):
@@ -58,3 +59,13 @@ def read_keys(server_key: str | Path, key: tuple[str, str] | None, key_file: str
     if zmq.curve_public(pair.secret.encode()) != pair.public.encode():
         raise BadKeys("key: the secret key does not belong to the public key: take both from one file")
     return Keys(public, pair.public, pair.secret)
+
+
+def _check_kinds(server_key: object, key: object, key_file: object) -> None:
+    """Raise TypeError for what is no key; it says nothing of what it is: that may be half of a secret."""
+    for argument, value in (("server_key", server_key), ("key_file", key_file)):
+        if not isinstance(value, str | Path):
+            raise TypeError(f"{argument}: expected a text or a Path, got {type(value).__name__}")
+    is_pair = isinstance(key, tuple | list) and len(key) == 2 and all(isinstance(half, str) for half in key)
+    if key is not None and not is_pair:
+        raise TypeError(f"key: expected (public, secret), two texts, got {type(key).__name__}")

@@ -271,3 +271,8 @@ def frames_of(inputs: Mapping[str, Any], outputs: object) -> list[Frame]:
     """Return the frames of leases that a request names, as inputs and in its option ``outputs``."""
     wanted = outputs.values() if isinstance(outputs, Mapping) else ()
     return [value for value in (*inputs.values(), *wanted) if isinstance(value, Frame)]
+
+
+def contents_in_place(inputs: Mapping[str, Any]) -> list[memoryview]:
+    """Return the bytes of the inputs that are in frames, in their order."""
+    return [value.content() for value in inputs.values() if isinstance(value, Frame)]

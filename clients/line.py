@@ -12,7 +12,7 @@ import zmq
 from schemas.status import Code
 
 from .calls import Pending
-from .connection import Connection
+from .connection import CUT_SHORT, Connection
 from .errors import BadReply, Cancelled, ConnectionLost, DeadlineExceeded, connection_lost, unauthorized, unreachable
 from .keys import Keys
 from .session import Frame, Session
@@ -21,7 +21,6 @@ from .session import Frame, Session
 RETRY_S = 0.05
 # So many handshakes in a row that the server breaks off are no accident: it cannot read what is encrypted for another key.
 MAX_CUT_SHORT = 3
-CUT_SHORT = "the server broke off the handshake: see whether server_key is its public key, and whether it uses keys at all"
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
 

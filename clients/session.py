@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from schemas.arguments import truth
 from schemas.arrays import Source, lent_or_copied, read_outputs
-from schemas.checksum import payload_checksum
 from schemas.layout import Layout, check_route, route_if_readable
 from schemas.layout_cache import LayoutCache
 from schemas.messages import (
@@ -24,21 +24,20 @@ from schemas.messages import (
     Welcome,
     write_message,
 )
-from schemas.status import Code, Flag, Kind, RequestError, printable
+from schemas.status import Code, Flag, Kind, RequestError
 from schemas.wire import IDENTIFIER, ROUTE
 
+from .arguments import MAX_U64, checked_number
 from .calls import Options, Pending, Result, Wait
 from .errors import BadReply, Busy, Cancelled, DeadlineExceeded, SlotlineError, refused_here
 from .forms import Forms, describe_all
-from .leases import Frame as LeasedFrame
-from .leases import LeaseBook, frames_of
+from .leases import LeaseBook, contents_in_place, frames_of
 from .rare_replies import is_refusal, read_rare
 
 CLIENT = "slotline-python/0.1.0"
 # From here on a frame may be lent to the socket; below it, copying is cheaper than keeping track.
 BY_REFERENCE_BYTES = 65_536
 NS_PER_US = 1_000
-_MAX_U64 = (1 << 64) - 1
 
 _IDEMPOTENT, _PACKED = int(Flag.IDEMPOTENT), int(Flag.PACKED)
 _RELEASED = int(Flag.RELEASED)
@@ -120,11 +119,19 @@ class Session:
         return Outgoing(self._start("connect", now_ns + self._timeout_us * NS_PER_US, Kind.WELCOME), b"")
 
     def ask(self, body: Body, now_ns: int, *, timeout_us: int = 0) -> Outgoing:
-        """Start a call that is no inference; its result is the body of the answer."""
+        """Start a call that is no inference; its result is the body of the answer.
+
+        Raises:
+            RequestRefused: it is too large to be sent.
+        """
         kind = _ANSWERS[type(body)]
+        try:
+            header = write_message(body, (self._last_id + 1, 0, 0))
+        except RequestError as error:
+            raise refused_here(error) from None
         self._last_id += 1
         call = self._start(type(body).__name__.lower(), now_ns + (timeout_us or self._timeout_us) * NS_PER_US, kind)
-        return Outgoing(call, write_message(body, (call.request_id, 0, 0)))
+        return Outgoing(call, header)
 
     def submit(self, model: str, inputs: Mapping[str, Any], options: Options, now_ns: int, *, may_pack: bool = False) -> Outgoing:
         """Start an inference.
@@ -134,7 +141,7 @@ class Session:
 
         Raises:
             RequestRefused: the server would not take it; nothing was started.
-            TypeError: an option is unknown.
+            TypeError: an option is unknown, or not of its kind.
         """
         try:
             tensors, sources = describe_all(inputs)
@@ -146,16 +153,14 @@ class Session:
         if may_pack and not form.frames:
             flags |= _PACKED
         self._last_id = request_id = self._last_id + 1
-        leased = frames_of(inputs, options.get("outputs")) if form.names_leases else ()
         flags |= form.flags
         inline = [lent_or_copied(sources[index], lend=False) for index in form.inline]
         header = form.template.header(request_id, budget_us, inline, born_us=born_us, key=key, flags=flags)
         frames = [self._frame(sources[index], options) for index in form.frames] if form.frames else ()
         if options.get("checksum"):
-            in_place = [value.content() for value in inputs.values() if isinstance(value, LeasedFrame)]
-            header = form.template.with_checksum(header, _checksum([*inline, *frames, *in_place]))
-        if leased:
-            self.leases.hold(request_id, leased)
+            header = form.sealed(header, [*inline, *frames, *contents_in_place(inputs)])
+        if form.names_leases:
+            self.leases.hold(request_id, frames_of(inputs, options.get("outputs")))
         return Outgoing(self._start(model, now_ns + lasts_us * NS_PER_US, _INFER_REPLY), header, frames)
 
     def cancel(self, call: Pending[Any]) -> bytes | None:
@@ -179,12 +184,14 @@ class Session:
         """Return (budget_us, how long the call lasts, born_us, key, flags) of a request with *options*."""
         budget_us, lasts_us, *_ = self._plain_route
         if "budget_us" in options:
-            most = self.limits.max_budget_us or _MAX_U64
-            budget_us = _checked(options["budget_us"], "budget_us", most=most)
+            most = self.limits.max_budget_us or MAX_U64
+            budget_us = checked_number(options["budget_us"], "budget_us", most=most)
             lasts_us = budget_us or lasts_us
-        born_us = _checked(options.get("born_us", 0), "born_us")
-        key = _checked(options.get("key", 0), "key")
-        return budget_us, lasts_us, born_us, key, _IDEMPOTENT if options.get("idempotent", True) else 0
+        born_us = checked_number(options.get("born_us", 0), "born_us")
+        key = checked_number(options.get("key", 0), "key")
+        truth(options.get("copy", True), "copy")
+        is_idempotent = truth(options.get("idempotent", True), "idempotent")
+        return budget_us, lasts_us, born_us, key, _IDEMPOTENT if is_idempotent else 0
 
     def _frame(self, source: Source, options: Options) -> Frame:
         is_large = len(source) >= BY_REFERENCE_BYTES if isinstance(source, bytes) else source.nbytes >= BY_REFERENCE_BYTES
@@ -284,16 +291,3 @@ class Session:
         calls, self._calls = self._calls, {}
         for call in calls.values():
             call.end(outcome(call.model))
-
-
-def _checksum(parts: Sequence[Frame]) -> int:
-    try:
-        return payload_checksum(parts)
-    except RequestError as error:
-        raise refused_here(error) from None
-
-
-def _checked(value: int, field: str, *, least: int = 0, most: int = _MAX_U64) -> int:
-    if not least <= value <= most:
-        raise RequestError(Code.BAD_PARAM, field=field, expected=f"{least} to {most}", got=printable(value))
-    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import wrong_kind
 from .status import Code, Place, RequestError, printable
 from .tensors import ITEM_BYTES, NUMPY_NAME, DType, element_count, pack_bytes, unpack_bytes
 from .wire_tensors import Lease, WireTensor
@@ -41,6 +42,8 @@ class Encoded:
 
     def __post_init__(self) -> None:
         """Refuse what bytes() would refuse later, or take for a size."""
+        if not isinstance(self.content_type, str):
+            raise wrong_kind("Encoded: content_type", 'a text such as "image/png"', self.content_type)
         try:
             memoryview(self.content)
         except TypeError:
@@ -59,13 +62,6 @@ class Bfloat16:
     bits: NDArray[np.uint16]
 
 
-def check_mapping(inputs: object) -> None:
-    """Raise TypeError unless *inputs* is a mapping: a program's own mistake, like an unknown option."""
-    if not isinstance(inputs, Mapping):
-        got = type(inputs).__name__
-        raise TypeError(f'inputs: expected a mapping from name to value, such as {{"image": Encoded(content)}}, got {got}')
-
-
 def describe(value: Any, field: str) -> tuple[Described, Source]:
     """Return what the wire says of *value*, and what holds its bytes.
 
@@ -75,9 +71,9 @@ def describe(value: Any, field: str) -> tuple[Described, Source]:
         field: its name, for errors.
 
     Raises:
-        RequestError: BAD_DTYPE when the wire has no such datatype.
+        RequestError: BAD_DTYPE when the wire has no such datatype, or the array is masked; BAD_SHAPE for what is no array.
     """
-    if isinstance(value, np.ndarray):
+    if type(value) is np.ndarray:
         dtype = _DTYPES.get(value.dtype)
         if dtype is not None:
             return (dtype, value.shape, value.nbytes, ""), value
@@ -98,11 +94,19 @@ def _describe_rare(value: Any, field: str) -> tuple[Described, Source]:
         wrong = f"expected an array, bytes or Encoded, got {type(value).__name__}"
         cure = "wrap a file: Encoded(path.read_bytes()); send a text as [text.encode()]"
         raise RequestError(Code.BAD_DTYPE, field=field, message=f"{printable(field)}: {wrong}; {cure}")
+    if _is_masked(value):
+        # Sent as it lies, what is masked would be a number like any other.
+        wrong = f"{printable(field)}: expected an array, got a masked one"
+        raise RequestError(Code.BAD_DTYPE, field=field, message=f"{wrong}; say what stands for the masked: array.filled(value)")
     try:
         # Left to itself, numpy cuts zero bytes off the end of bytes objects.
         array = np.array(value, object) if _holds_bytes(value) else np.asarray(value)
-    except ValueError as error:
-        raise RequestError(Code.BAD_SHAPE, field=field, expected="an array", got=error) from None
+    except MemoryError:
+        raise
+    # What is to be an array makes itself one, and may raise anything: a tensor on a GPU raises TypeError.
+    except Exception as error:
+        got = f"{type(value).__name__}: {error}"
+        raise RequestError(Code.BAD_SHAPE, field=field, expected="an array", got=got) from None
     if array.dtype.kind in "OS":
         return _describe_bytes(array, field)
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -110,6 +114,11 @@ def _describe_rare(value: Any, field: str) -> tuple[Described, Source]:
     if dtype is None:
         raise RequestError(Code.BAD_DTYPE, field=field, expected="bool, numbers, bytes or Encoded", got=array.dtype)
     return (dtype, little.shape, little.nbytes, ""), little
+
+
+def _is_masked(value: Any) -> bool:
+    """True for a masked array, and for a list of such."""
+    return isinstance(value, np.ma.MaskedArray) or (isinstance(value, list | tuple) and any(map(_is_masked, value)))
 
 
 def _holds_bytes(value: Any) -> bool:

@@ -39,11 +39,12 @@ __all__ = [
 MAX_LANES = 256
 
 
-def load_config(path: Path, endpoint: str = "") -> Config:
+def load_config(path: Path, endpoint: str = "", control: str = "") -> Config:
     """Return the config in the file *path*; its relative paths start at its directory.
 
     Args:
-        endpoint: takes the place of the file's ``server.endpoint`` when given; ``server.control`` then follows it.
+        endpoint: takes the place of the file's ``server.endpoint`` when given; ``server.control`` then follows it,
+        control: unless it is given too.
 
     Raises:
         ConfigError: the file cannot be read, or something in it is wrong; one line with the cure.
@@ -57,10 +58,10 @@ def load_config(path: Path, endpoint: str = "") -> Config:
         raise ConfigError(f"{path}: {reason}: name a readable config file, or run `slotline serve demo`") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8") from None
-    return parse_config(text, base=path.absolute().parent, source=str(path), endpoint=endpoint)
+    return parse_config(text, base=path.absolute().parent, source=str(path), endpoint=endpoint, control=control)
 
 
-def parse_config(text: str, *, base: Path, source: str, endpoint: str = "") -> Config:
+def parse_config(text: str, *, base: Path, source: str, endpoint: str = "", control: str = "") -> Config:
     """Return the config that *text* (TOML) says; *source* names it in messages.
 
     Raises:
@@ -76,7 +77,8 @@ def parse_config(text: str, *, base: Path, source: str, endpoint: str = "") -> C
     spot.check_known(tables, ("server", "curve", "leases", "lane"))
     server_table = tables.get("server", {})
     if endpoint and isinstance(server_table, dict):
-        server_table = {**{key: value for key, value in server_table.items() if key != "control"}, "endpoint": endpoint}
+        others = {key: value for key, value in server_table.items() if key != "control"}
+        server_table = {**others, "endpoint": endpoint, **({"control": control} if control else {})}
     curve = read_curve(tables["curve"], base=base, spot=spot.at("curve")) if "curve" in tables else None
     server = read_server(server_table, base=base, spot=spot.at("server"), has_keys=curve is not None)
     leases = read_leases(tables.get("leases", {}), spot=spot.at("leases"))
@@ -95,6 +97,8 @@ def _check_together(server: ServerConfig, lanes: tuple[LaneConfig, ...], spot: S
     here = spot.at("server")
     if server.control == server.endpoint:
         raise here.at("control").wrong(server.control, "another endpoint than server.endpoint")
+    if server.control is not None and server.control.startswith("tcp:") and server.control.endswith((":*", ":0")):
+        raise here.at("control").wrong(server.control, "a port that clients know: one from 1 to 65535")
     if server.heartbeat_timeout_ms <= server.heartbeat_ms:
         raise here.at("heartbeat_timeout_ms").wrong(
             server.heartbeat_timeout_ms, f"more than server.heartbeat_ms = {server.heartbeat_ms}"

@@ -83,16 +83,22 @@ class RegionPlan:
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """A lane: its limits, links, steps, cut and the layout of its arena."""
+    """A lane: its limits, links, steps, cut and the layout of its arena.
+
+    *batch_effects* are the model's outputs whose bits depend on the other rows of a batch, each with the largest difference seen;
+    None when that is not known.
+    """
 
     name: str
     index: int
     version: str
     platform: str
     model_digest: str
+    model_marks: str
     slots: int
     max_rows: int
     max_batch_size: int
+    batch_effects: tuple[tuple[str, float], ...] | None
     max_queue_delay_ns: int
     backlog: int
     backlog_bytes: int
@@ -207,6 +213,7 @@ def load_plan(path: Path) -> Plan:
 def _lane(raw: dict[str, Any]) -> LanePlan:
     """Rebuild one lane's plan: nested values get their types back."""
     nested = {
+        "batch_effects": None if raw["batch_effects"] is None else tuple((name, most) for name, most in raw["batch_effects"]),
         "inputs": _specs(raw["inputs"]),
         "outputs": _specs(raw["outputs"]),
         "links": tuple(LinkPlan(**{**row, "tensors": tuple(map(_link_tensor, row["tensors"]))}) for row in raw["links"]),

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,8 @@ class Spawn:
         epoch: random number of this life of the broker.
         config: the config file's path.
         endpoint: where clients connect, whatever the file says.
+        control: where they ask for statistics, "" when the broker chooses.
+        rebinds: clients know the endpoint from an earlier epoch; who else has its port just now may give it back.
         log_level: likewise.
         directory: of the plan, the sockets and everything else that this server keeps on disk.
         board: descriptor of the board.
@@ -41,6 +44,8 @@ class Spawn:
     epoch: int
     config: str
     endpoint: str
+    control: str
+    rebinds: bool
     log_level: str
     directory: str
     board: int
@@ -85,3 +90,19 @@ def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def stop_when_told() -> None:
+    """Let a signal to stop end this process with code 0, through every ``finally`` on the way: until a server serves, nothing was
+    accepted. The supervisor puts its own handlers in their place.
+    """
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+    def stop(*_: object) -> None:
+        # A second one must not disturb what the first one ends.
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
+        sys.exit(0)
+
+    for number in signals:
+        signal.signal(number, stop)

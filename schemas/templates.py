@@ -17,9 +17,10 @@ from schemas.layout import Layout, read_layout
 from schemas.params import Params, param_tables
 from schemas.status import Flag, KeyPolicy, Kind, Place
 from schemas.tables import BodyTag
+from schemas.tensor_tables import requested_outputs, tensor_tables
 from schemas.tensors import DType
 from schemas.verify import Span
-from schemas.wire import MAX_INLINE_BYTES, ROUTE, STAGE_TIME, Ids, Route
+from schemas.wire import ROUTE, STAGE_TIME, Ids, Route
 from schemas.wire_tensors import Lease
 
 Buffer = Any  # bytes, bytearray, memoryview or a C-contiguous array: what bytes.join takes
@@ -87,8 +88,8 @@ class RequestTemplate:
         body = {
             "model": model,
             "version": options.version or None,
-            "inputs": _tensor_tables(tensors),
-            "outputs": _requested_outputs(options) or None,
+            "inputs": tensor_tables(tensors),
+            "outputs": requested_outputs(options) or None,
             "params": param_tables(options.params) or None,
             "client_request_id": options.client_request_id or None,
             "key_policy": options.key_policy,
@@ -180,7 +181,7 @@ class ReplyTemplate:
         body = {
             "model": model,
             "version": version or None,
-            "outputs": _tensor_tables(outputs),
+            "outputs": tensor_tables(outputs),
             "timing": bytes(stages * STAGE_TIME.size),
             "retries": 0,
             "backlog_us": 0,
@@ -275,34 +276,3 @@ def _check_sizes(inline: Sequence[Buffer], timing: bytes, sizes: tuple[int, ...]
         if got != expected:
             name = f"inline tensor {index - 1}" if index else "timing"
             raise ValueError(f"{name}: expected {expected} bytes, got {got}")
-
-
-def _requested_outputs(options: RequestOptions) -> list[dict[str, Any]]:
-    tables: list[dict[str, Any]] = [{"name": name} for name in options.outputs]
-    for table, lease in zip(tables, options.output_leases, strict=False):
-        if lease is not None:
-            table |= {"place": Place.LEASE, "lease": lease._asdict()}
-    return tables
-
-
-def _tensor_tables(tensors: Sequence[TensorForm]) -> list[dict[str, Any]]:
-    tables: list[dict[str, Any]] = []
-    frame = 0
-    for tensor in tensors:
-        inline = bytes(min(tensor.nbytes, MAX_INLINE_BYTES)) if tensor.inline else None
-        has_frame = not tensor.inline and tensor.lease is None
-        tables.append(
-            {
-                "name": tensor.name,
-                "dtype": tensor.dtype,
-                "place": Place.INLINE if tensor.inline else Place.FRAME if has_frame else Place.LEASE,
-                "shape": tensor.shape or None,
-                "frame": frame if has_frame else 0,
-                "nbytes": tensor.nbytes,
-                "inline_data": inline,
-                "content_type": tensor.content_type or None,
-                "lease": None if tensor.lease is None else tensor.lease._asdict(),
-            }
-        )
-        frame += has_frame
-    return tables

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,10 +17,12 @@ from schemas.leases import RegionForm
 from schemas.plan import LanePlan, Plan
 from schemas.status import ConfigError
 
+from .batch_effects import batch_effects
 from .image_libraries import load_decoders
 from .lane_plan import ModelSpec, build_plan
-from .postprocess import load_function
-from .steps import make_engine, model_digest
+from .model_files import look_at
+from .postprocess import load_function, prefer_modules_in
+from .steps import make_engine
 
 
 def describe(config: Config) -> Plan:
@@ -30,7 +31,7 @@ def describe(config: Config) -> Plan:
     Raises:
         ConfigError: a model, a library or a function is missing or does not fit; one line with the cure.
     """
-    sys.path.append(str(config.base))
+    prefer_modules_in(config.base)
     models = {lane.name: _spec(lane) for lane in config.lanes if lane.model is not None}
     for lane in config.lanes:
         _check_code(lane)
@@ -54,7 +55,10 @@ def write_plan(path: Path, endpoint: str, descriptor: int) -> NoReturn:
 def _spec(lane: LaneConfig) -> ModelSpec:
     engine = make_engine(lane, lane.max_batch_size)
     assert lane.model is not None
-    return ModelSpec(engine.inputs, engine.outputs, model_digest(lane.model))
+    # One row at a time has no company.
+    effects = batch_effects(engine, lane.max_batch_size) if lane.max_batch_size > 1 else {}
+    found = None if effects is None else tuple(effects.items())
+    return ModelSpec(engine.inputs, engine.outputs, look_at(lane.model), found)
 
 
 def _check_code(lane: LaneConfig) -> None:
@@ -79,6 +83,7 @@ def summary(plan: LanePlan) -> dict[str, object]:
         "outputs": [_spec_text(s.name, s.dtype.name, s.shape) for s in plan.outputs] or ["the inputs"],
         "stages": [f"{step.stage} ({step.use})" for step in plan.steps],
         "max_batch_size": plan.max_batch_size,
+        "batch_dependent": None if plan.batch_effects is None else dict(plan.batch_effects),
     }
 
 
@@ -98,13 +103,23 @@ def check_all(plan: Plan, leases: LeaseConfig) -> dict[str, Any]:
 
 def check_text(found: dict[str, Any]) -> str:
     """Return the same for people."""
-    lines = ["\n".join(f"{key:>16}  {value}" for key, value in lane.items()) + "\n" for lane in found["lanes"]]
+    lines = ["\n".join(f"{key:>16}  {_value_text(key, value)}" for key, value in lane.items()) + "\n" for lane in found["lanes"]]
     lines += [f"process {p['name']} x {p['replicas']}, lanes {', '.join(p['lanes'])}" for p in found["processes"]]
     leases = found["leases"]
     if leases["count"]:
         size = f"{leases['bytes'] / 2**20:.1f} MiB"
         lines.append(f"leases {leases['count']} x {leases['frames']} frames of {leases['frame_bytes']} bytes: {size}")
     return "\n".join([*lines, f"shared memory {found['memory_bytes'] / 2**20:.1f} MiB"])
+
+
+def _value_text(key: str, value: Any) -> str:
+    """Return one value for people: which answers depend on who else asks is a sentence."""
+    if key != "batch_dependent":
+        return str(value)
+    if value is None:
+        return "not known: the model's shapes are open, and it does not run with ours"
+    outputs = ", ".join(f"{name} (by up to {most:.2g} of its largest value)" for name, most in value.items())
+    return f"yes: {outputs}; max_batch_size = 1 ends it" if outputs else "no"
 
 
 def _spec_text(name: str, dtype: str, shape: tuple[int, ...]) -> str:

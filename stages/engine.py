@@ -113,23 +113,6 @@ class OnnxEngine:
         sizes = [1 << power for power in range(self._max_batch_size.bit_length())]
         return {rows: self._best_ns(rows, shapes) for rows in sorted({*sizes, self._max_batch_size})}
 
-    def batch_invariant(self, shapes: RowShapes | None = None) -> bool | None:
-        """Return True when rows give the same bits alone and in batches of several sizes; None when *shapes* are needed to tell.
-
-        Random rows show dependence on batch mates (dynamic quantisation, say); they cannot prove that there is none.
-        """
-        shapes = shapes or self.row_shapes
-        if shapes is None:
-            return None
-        count = self._max_batch_size
-        rows = self._random_rows(count, shapes)
-        alone = [self._digest(rows, slice(row, row + 1), shapes)[0] for row in range(count)]
-        for size in sorted({2, 3, count // 2, count} & set(range(2, count + 1))):
-            part = slice(count - size, count)
-            if self._digest(rows, part, shapes) != alone[part]:
-                return False
-        return True
-
     def _best_ns(self, rows: int, shapes: RowShapes) -> int:
         """Return the shortest of a few runs on zeros."""
         for view in self.input_views(rows, shapes).values():
@@ -143,23 +126,6 @@ class OnnxEngine:
                 raise ConfigError(f"{self._path}: the model fails on {rows} rows of zeros ({error}); export it again") from error
             times_ns.append(time.monotonic_ns() - started_ns)
         return min(times_ns)
-
-    def _random_rows(self, count: int, shapes: RowShapes) -> dict[str, Array]:
-        """Return *count* random rows for each input: normal floats; 0 or 1 for integers, which are often indices."""
-        rng = np.random.default_rng(0)
-        rows: dict[str, Array] = {}
-        for name, view in self.input_views(count, shapes).items():
-            is_float = view.dtype.kind == "f"
-            rows[name] = (rng.normal(size=view.shape) if is_float else rng.integers(0, 2, view.shape)).astype(view.dtype)
-        return rows
-
-    def _digest(self, rows: Mapping[str, Array], part: slice, shapes: RowShapes) -> list[bytes]:
-        """Return the output bytes of each row of *part*, run as one batch."""
-        count = part.stop - part.start
-        for name, view in self.input_views(count, shapes).items():
-            np.copyto(view, rows[name][part])
-        outputs = self.run(count, shapes)
-        return [b"".join(array[row].tobytes() for array in outputs.values()) for row in range(count)]
 
     def _bound(self, rows: int, shapes: RowShapes) -> _Binding:
         """Return the binding of this batch shape, made at its first use."""

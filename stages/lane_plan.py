@@ -28,6 +28,7 @@ from schemas.plan import (
 from schemas.status import ConfigError
 from schemas.tensors import ITEM_BYTES, DType, TensorSpec, element_count
 
+from .model_files import ModelFiles
 from .worker_plan import check_count, join_processes
 
 
@@ -37,7 +38,8 @@ class ModelSpec:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    digest: str = ""
+    files: ModelFiles | None = None
+    batch_effects: tuple[tuple[str, float], ...] | None = ()
 
 
 def build_plan(config: Config, models: Mapping[str, ModelSpec]) -> Plan:
@@ -88,16 +90,18 @@ class _LaneBuilder:
         regions: tuple[RegionPlan, ...],
         arena_bytes: int,
     ) -> LanePlan:
-        lane = self._lane
+        lane, files = self._lane, self._model.files if self._model else None
         return LanePlan(
             name=lane.name,
             index=self._index,
             version=lane.version,
             platform="onnxruntime_onnx" if lane.model else "slotline",
-            model_digest=self._model.digest if self._model else "",
+            model_digest=files.digest if files else "",
+            model_marks=files.marks if files else "",
             slots=lane.slots,
             max_rows=lane.max_rows,
             max_batch_size=lane.max_batch_size,
+            batch_effects=self._model.batch_effects if self._model else (),
             max_queue_delay_ns=lane.max_queue_delay_microseconds * 1000,
             backlog=lane.backlog,
             backlog_bytes=lane.backlog_bytes,

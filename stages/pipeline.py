@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,12 +16,15 @@ from typing import Any, Self
 import numpy as np
 
 from schemas.arena import LaneArena
+from schemas.arguments import check_mapping, check_requests, truth, whole_number, writable, wrong_kind
+from schemas.arguments import name as a_name
 from schemas.arrays import Described, Source, describe, lent_or_copied, read_bytes_tensor
 from schemas.config import Config, LaneConfig, load_config
 from schemas.hop import Hop, HopKind
 from schemas.inputs import Copy, check_content, check_inputs, descriptor_words, place_inputs
 from schemas.plan import LanePlan
 from schemas.status import Code, Place, RequestError, printable
+from schemas.templates import RequestTemplate, TensorForm
 from schemas.tensors import DType
 from schemas.wire_tensors import WireTensor
 from schemas.words import COLUMN_WORDS
@@ -48,9 +50,9 @@ class Pipeline:
     """
 
     def __init__(self, config: Config | Path | str) -> None:
+        if not isinstance(config, Config | Path | str):
+            raise wrong_kind("config", "a Config, or the path of a config file", config)
         loaded = config if isinstance(config, Config) else load_config(Path(config))
-        if str(loaded.base) not in sys.path:
-            sys.path.append(str(loaded.base))
         fused = dataclasses.replace(loaded, lanes=tuple(map(_fused, loaded.lanes)))
         plan = describe_config(fused)
         self._lanes = {lane.name: _EmbeddedLane(lane, fused.lanes[lane.index]) for lane in plan.lanes}
@@ -88,10 +90,14 @@ class Pipeline:
         self, model: str, inputs: Sequence[Mapping[str, Any]], *, budget_us: int = 0, finite: bool = False
     ) -> list[dict[str, Any] | RequestError]:
         """Run many requests, batched as the lane's config says; return results and errors in order."""
-        lane = self._lanes.get(model)
+        check_requests(inputs)
+        lane = self._lanes.get(a_name(model, "model"))
         if lane is None:
             known = ", ".join(sorted(self._lanes)) or "none: the pipeline is closed"
             raise RequestError(Code.MODEL_NOT_FOUND, field="model", expected=f"one of {known}", got=printable(model))
+        budget_us = _checked_budget(budget_us)
+        truth(finite, "finite")
+        inputs = inputs if isinstance(inputs, Sequence) else list(inputs)
         outcomes: list[dict[str, Any] | RequestError] = []
         for at in range(0, len(inputs), lane.slots):
             outcomes += lane.run(inputs[at : at + lane.slots], budget_us, finite)
@@ -162,6 +168,7 @@ class _EmbeddedLane:
 
     def _fill(self, slot: int, inputs: Mapping[str, Any], finite: bool) -> None:
         """Check one request and put its tensors into *slot*."""
+        check_mapping(inputs)
         described = [describe(value, name) for name, value in inputs.items()]
         key = tuple(zip(inputs, (about for about, _ in described), strict=True))
         form = self._forms.get(key) or self._add_form(key)
@@ -176,6 +183,12 @@ class _EmbeddedLane:
             self._arena.descriptors[0, slot] = form.descriptors
 
     def _add_form(self, key: tuple[tuple[str, Described], ...]) -> _Form:
+        # Written as a client would, so that the verifier refuses what it refuses there.
+        forms = [
+            TensorForm(a_name(name, "inputs"), *about[:3], content_type=writable(about[3], name, Code.BAD_PARAM))
+            for name, about in key
+        ]
+        RequestTemplate(self._plan.name, forms)
         tensors = [WireTensor(name, about[0], about[1], Place.INLINE, about[2]) for name, about in key]
         check_inputs(tensors, self._plan)
         copies = place_inputs(tensors, self._plan)
@@ -201,6 +214,13 @@ class _EmbeddedLane:
             return RequestError(code)
         field, _, message = self._arena.error[slot].tobytes().decode("ascii", "replace").partition("\0")
         return RequestError(code, field=field, message=message.rstrip("\0"))
+
+
+def _checked_budget(budget_us: object) -> int:
+    number = whole_number(budget_us, "budget_us")
+    if number < 0:
+        raise RequestError(Code.BAD_PARAM, field="budget_us", expected="0 or more", got=number)
+    return number
 
 
 def _keep(_: int) -> None:

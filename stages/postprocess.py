@@ -14,6 +14,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -29,6 +30,12 @@ Stage = Callable[[Tensors, Tensors, Any], Mapping[str, Shape] | None]
 ARGUMENTS = ("inputs", "outputs", "params")
 CURE = "write values into outputs, return shapes"
 _NO_CONFIG: Mapping[str, object] = MappingProxyType({})
+
+
+def prefer_modules_in(directory: Path) -> None:
+    """Let a module in *directory*, the config file's, be found before an installed one of the same name, as beside a script."""
+    if sys.path[:1] != [str(directory)]:
+        sys.path.insert(0, str(directory))
 
 
 def load_function(spec: str, *, key: str, config: Mapping[str, object] = _NO_CONFIG) -> Stage:

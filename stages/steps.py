@@ -5,7 +5,6 @@ A step reads its source link and writes its target link, nothing else; a peer's 
 
 from __future__ import annotations
 
-import hashlib
 import time
 import traceback
 from collections.abc import Sequence
@@ -18,13 +17,14 @@ import numpy as np
 from schemas.config import LaneConfig, StageConfig
 from schemas.logs import get_logger
 from schemas.plan import LanePlan, StepPlan
-from schemas.status import Code, ConfigError, RequestError, printable
+from schemas.status import Code, RequestError, printable
 
 from .decode import decode_image
 from .engine import OnnxEngine
 from .image_libraries import load_decoders, no_memory
 from .image_rules import ImageRules
 from .links import Link
+from .model_files import check_model
 from .postprocess import load_function, real_shapes
 from .preprocess import BUILT_IN
 from .raw_pixels import raw_pixels
@@ -181,19 +181,3 @@ def make_engine(lane: LaneConfig, max_batch_size: int) -> OnnxEngine:
     """Load the lane's model."""
     assert isinstance(lane.model, Path)
     return OnnxEngine(lane.model, threads=lane.threads, spin=lane.spin is True, max_batch_size=max_batch_size)
-
-
-def model_digest(path: Path) -> str:
-    """Return the digest of a model file: what was planned with must be what runs, in every replica and after every restart."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def check_model(lane: LaneConfig, plan: LanePlan) -> None:
-    """Refuse a model file that is not the one that the server was started with.
-
-    Raises:
-        ConfigError: it was changed since.
-    """
-    if lane.model is not None and model_digest(lane.model) != plan.model_digest:
-        raise ConfigError(f"lane.{lane.name}.model: {lane.model} was changed since the server started: restart the server")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from .faults import fault_hook
 from .lease_links import LeasedInput
 from .links import Link, make_link
 from .memory_limit import limit_memory
+from .postprocess import prefer_modules_in
 from .routes import Peer, Routes
 from .runner import CallMarks, LaneRunner
 from .spin import may_spin, usable_cores
@@ -105,6 +105,8 @@ class Worker:
             if isinstance(step, Infer):
                 runs_ns = step.engine.warm_up()
                 runner.warmed_up(max(runs_ns.values(), default=0))
+                if plan.batch_effects:
+                    get_logger().warning("batch_dependent", lane=plan.name, outputs=dict(plan.batch_effects))
                 get_logger().info("warmed_up", lane=plan.name, runs_us={b: ns // 1000 for b, ns in runs_ns.items()})
 
     def run(self) -> None:
@@ -224,7 +226,7 @@ def run_worker(spawn: Spawn) -> None:
     config = load_config(Path(spawn.config), spawn.endpoint)
     configure(spawn.name, spawn.log_level)
     membarrier.register()
-    sys.path.append(str(config.base))
+    prefer_modules_in(config.base)
     plan = load_plan(plan_path(spawn.directory))
     worker = Worker(spawn, config, plan)
     limit_memory(config, plan, spawn.process)

@@ -1,6 +1,7 @@
-"""What every client in another language must do, as tests that each of them inherits.
+"""What every client in another language must do on one server's lanes, as tests that each of them inherits.
 
-A subclass gives the fixtures ``probe_command`` and ``demo_command``: how its two programs are started.
+A subclass gives the fixtures ``probe_command`` and ``demo_command``: how its two programs are started. What dies, how connections
+end and who is refused is in ``foreign_deaths.py``, ``foreign_connections.py`` and ``foreign_keys.py``.
 """
 
 from __future__ import annotations
@@ -8,88 +9,44 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from foreign_demo import fnv1a, judged_by_python, ticks_by_python
-from foreign_hostile import CUT_OFF, hostile_replies, sound_reply
-from foreign_probe import Probe, Reply, file_token, input_token
+from foreign_lanes import (
+    ABORTS,
+    HANGS,
+    OVERFLOWS,
+    PATIENT,
+    RAISES,
+    TICK,
+    WORKS,
+    assert_failed,
+    assert_refused,
+    foreign_server,
+    kill_stage,
+    some_content,
+    told,
+)
+from foreign_probe import Probe, file_token, input_token, strided_token
 from places import StartServer
 from raw_client import statistics
-from scripted_server import ScriptedServer
-from server import DEMO, PATIENCE_S, Server, left_behind, wait_until
-from stages_for_tests import ABORT, HANG
+from server import DEMO, PATIENCE_S, ROOT, Server, wait_until
+from tensor_table import EMPTY_SHAPES, GOLDEN, NUMPY, SHAPES, golden_array, golden_bytes
 
 from clients import Client
 from schemas.status import Code
-from schemas.tensors import ITEM_BYTES, DType, pack_bytes, unpack_bytes
-from schemas.wire import Route
+from schemas.tensors import DType, unpack_bytes
 from stages.demo import parts_path, ticks_path
 
+__all__ = ["ForeignClientCases", "foreign_server"]
+
 TICKS = 2_000
-CONFIG = """
-[server]
-drain_s = 2
-max_message_bytes = 2_000_000
-[lane.echo]
-slots = 64
-max_encoded_bytes = 1_000_000
-max_batch_size = 64
-[lane.few]
-slots = 1
-backlog = 1
-max_encoded_bytes = 4096
-default_budget_us = 50_000_000
-hang_limit_ms = 60_000
-[lane.few.decode]
-use = "stages_for_tests:misbehave"
-outputs = [{ name = "echo", dtype = "UINT8", shape = [-1], max_shape = [4096] }]
-[lane.bad]
-slots = 128
-max_encoded_bytes = 4096
-default_budget_us = 50_000_000
-hang_limit_ms = 60_000
-idempotent = false
-[lane.bad.decode]
-use = "stages_for_tests:misbehave"
-outputs = [{ name = "echo", dtype = "UINT8", shape = [-1], max_shape = [4096] }]
-"""
-TICK = input_token("x", "FP32", (2, 2), np.arange(4, dtype="<f4").tobytes())
-WORKS = input_token("payload", "UINT8", (1,), bytes(1))
-HANGS = input_token("payload", "UINT8", (1,), bytes([HANG]))
-ABORTS = input_token("payload", "UINT8", (1,), bytes([ABORT]))
-# What a client may say of a reply that was tampered with: it is still sound, or is not, or is for nobody, or ends the connection.
-OF_HOSTILE = {
-    "ok",
-    "BadReply",
-    "DeadlineExceeded",
-    "ConnectionLost",
-    "RequestRefused",
-    "RequestFailed",
-    "Busy",
-    "Cancelled",
-    "Superseded",
-}
-
-
-@pytest.fixture(scope="module")
-def foreign_server() -> Iterator[Server]:
-    """One server for the tests that do it no lasting harm."""
-    place = Path(tempfile.mkdtemp(prefix="slt-"))
-    running = Server(place, CONFIG)
-    try:
-        yield running.start()
-        running.stop()
-        wait_until(lambda: not left_behind(place), "the end")
-    finally:
-        running.kill()
-        shutil.rmtree(place, ignore_errors=True)
+IMAGES = ROOT / "tests" / "data" / "images"
 
 
 class ForeignClientCases:
@@ -129,40 +86,71 @@ class ForeignClientCases:
             assert probe.infer("qc", photo, options="on_failure=UNKNOWN") == {"value": told["qc"][0]["verdict"]}
         assert server.stop() == 0
 
-    @pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype != DType.UNSET], ids=lambda dtype: dtype.name)
-    def test_every_datatype_comes_back_in_every_rank(self, probe: Probe, dtype: DType) -> None:
-        """Ranks 0 to 8 and zero rows; the bytes, the shape and the datatype are those that were sent."""
-        shapes: Sequence[tuple[int, ...]] = (
-            [(1,)] if dtype == DType.ENCODED else [(), *((2, 1, 3, 1, 1, 2, 1, 1)[:n] for n in range(1, 9)), (0, 3)]
-        )
-        for shape in shapes:
-            content, flat = some_content(dtype, shape)
-            reply = probe.infer("echo", input_token("x", dtype.name, shape, content))
+    @pytest.mark.parametrize("dtype", GOLDEN, ids=lambda dtype: dtype.name)
+    def test_each_datatype_at_each_rank_is_as_in_the_table(self, probe: Probe, dtype: DType) -> None:
+        """Ranks 0 to 8, zero rows, uneven elements: the table's bytes go out, and come back with their shape and datatype."""
+        for shape in (*SHAPES, *EMPTY_SHAPES):
+            flat = golden_bytes(dtype, shape)
+            elements = golden_array(dtype, shape).reshape(-1).tolist()
+            reply = probe.infer("echo", input_token("x", dtype.name, shape, elements if dtype == DType.BYTES else flat))
 
             assert reply["ok"], (shape, reply)
             output = reply["outputs"]["x"]
             assert (output["dtype"], output["shape"], output["hex"]) == (dtype.name, list(shape), flat.hex())
             if dtype == DType.BYTES:
-                assert output["elements"] == [element.hex() for element in unpack_bytes(flat, len(content))[0]]
+                assert output["elements"] == [element.hex() for element in elements]
+
+    def test_an_encoded_blob_and_many_uneven_elements_come_back(self, probe: Probe) -> None:
+        """The one datatype that the table has not, and a thousand elements of which some are empty."""
+        blob, _ = some_content(DType.ENCODED, (1,))
+        elements, flat = some_content(DType.BYTES, (10, 100))
+        outputs = probe.infer("echo", input_token("x", "ENCODED", (1,), blob), input_token("y", "BYTES", (10, 100), elements))[
+            "outputs"
+        ]
+
+        assert (outputs["x"]["dtype"], outputs["x"]["hex"]) == ("ENCODED", bytes(blob).hex())
+        assert outputs["y"]["elements"] == [element.hex() for element in unpack_bytes(flat, 1000)[0]]
+
+    @pytest.mark.parametrize("order", ["little", "big"])
+    @pytest.mark.parametrize("dtype", [dtype for dtype in GOLDEN if dtype != DType.BYTES], ids=lambda dtype: dtype.name)
+    def test_any_strides_and_byte_order_arrive_as_the_same_numbers(self, probe: Probe, dtype: DType, order: str) -> None:
+        """A part of a larger array, upside down with gaps, and one that is transposed."""
+        kind = np.dtype(NUMPY[dtype]).newbyteorder("<" if order == "little" else ">")
+        memory = np.frombuffer(b"\xee" * (5 * 8 * kind.itemsize), kind).reshape(5, 8).copy()
+        for view in (memory[3:0:-2, 1:7:2], memory[1:4, 5:7].T):
+            view[...] = golden_array(dtype, (2, 3))
+            output = probe.infer("echo", strided_token("x", dtype.name, memory, view))["outputs"]["x"]
+
+            assert (output["shape"], output["hex"]) == ([2, 3], golden_bytes(dtype, (2, 3)).hex())
 
     @pytest.mark.parametrize("copy", [0, 1])
     def test_large_inputs_travel_whole(self, probe: Probe, place: Path, copy: int) -> None:
-        """In frames of their own, lent or copied, beside one that travels inline."""
+        """In frames of their own, lent or copied, beside one that travels inline; with a checksum of all of them."""
         content = random.Random(1).randbytes(300_000)
         (place / "large").write_bytes(content)
         large = [file_token(name, "FP32", (75_000,), place / "large") for name in ("x", "y")]
 
-        outputs = probe.infer("echo", large[0], TICK.replace("x:", "t:"), large[1], options=f"copy={copy}")["outputs"]
+        reply = probe.infer("echo", large[0], TICK.replace("x:", "t:"), large[1], options=f"copy={copy};checksum=1")
 
-        assert outputs["x"]["hex"] == outputs["y"]["hex"] == content.hex()
-        assert outputs["t"]["hex"] == TICK.rpartition(":")[2]
+        assert reply["outputs"]["x"]["hex"] == reply["outputs"]["y"]["hex"] == content.hex()
+        assert reply["outputs"]["t"]["hex"] == TICK.rpartition(":")[2]
+
+    def test_checksums_are_those_of_the_server(self, probe: Probe) -> None:
+        """Of every length up to three blocks: the server compares."""
+        for size in range(97):
+            assert probe.infer("echo", input_token("x", "UINT8", (size,), bytes(range(size))), options="checksum=1")["ok"], size
 
     def test_many_calls_are_answered(self, probe: Probe) -> None:
         """Packed, with those that do not fit inline sent on their own; and single ones in flight together."""
-        assert probe.ask("many", 300, "echo", "-", TICK) == {"ok": 300}
-        assert probe.ask("many", 20, "echo", "-", input_token("x", "UINT8", (5_000,), bytes(5_000))) == {"ok": 20}
-        probe.ask("begin", 60, "echo", "-", TICK)
+        assert probe.ask("many", 300, "echo", PATIENT, TICK) == {"ok": 300}
+        assert probe.ask("many", 20, "echo", PATIENT, input_token("x", "UINT8", (5_000,), bytes(5_000))) == {"ok": 20}
+        probe.ask("begin", 60, "echo", PATIENT, TICK)
         assert probe.ask("end") == {"ok": 60}
+
+    def test_questions_are_answered(self, probe: Probe) -> None:
+        """State and readiness."""
+        assert probe.ask("health")["state"] in ("serving", "degraded")
+        assert probe.ask("ready", "echo") == {"ready": True}
 
     # --- refusals ------------------------------------------------------------------------------------------------------------
 
@@ -175,10 +163,19 @@ class ForeignClientCases:
         assert_refused(probe.infer("nobody", TICK), Code.MODEL_NOT_FOUND, "model")
         assert_refused(probe.infer("echo", tensor), Code.SIZE_MISMATCH, "x")
         assert_refused(probe.infer("bad", WORKS, options="output=nothing"), Code.BAD_NAME, "outputs")
+        assert_refused(probe.infer("bad", WORKS, options="version=9"), Code.VERSION_NOT_FOUND, "version")
         assert_refused(probe.infer("echo", nan, options="finite=1"), Code.NOT_FINITE, "x")
         assert_refused(probe.infer("echo", file_token("x", "UINT8", (2_500_000,), place / "large")), Code.TOO_LARGE, "inputs")
         assert_refused(probe.infer("echo", input_token("x", "FP32", (1,) * 9, bytes(4))), Code.BAD_SHAPE, "x")
-        assert probe.infer("echo", TICK)["ok"]
+        assert_refused(probe.infer("echo", TICK, options=f"budget_us={2**50}"), Code.BAD_PARAM, "budget_us")
+        assert probe.infer("echo", TICK, options=PATIENT)["ok"]
+
+    def test_a_header_or_payload_above_its_limit_is_too_large(self, probe: Probe) -> None:
+        """The header before it is sent, the lane's limit by the server."""
+        long = "n" * 70_000
+        assert_refused(probe.infer("echo", TICK, options=f"client_request_id={long}"), Code.TOO_LARGE, "header")
+        reply = probe.infer("bad", input_token("payload", "UINT8", (4_097,), bytes(4_097)))
+        assert (reply["error"], reply["code"]) == ("RequestRefused", Code.TOO_LARGE)
 
     def test_a_full_lane_is_busy_and_budgets_end_calls(self, probe: Probe, foreign_server: Server) -> None:
         """One request runs and hangs, one waits, the next comes at a bad time."""
@@ -193,108 +190,108 @@ class ForeignClientCases:
         late = probe.infer("echo", TICK, options="budget_us=1")
         assert (late["error"], late["code"]) == ("DeadlineExceeded", Code.DEADLINE_EXCEEDED)
 
+    # --- models and functions ------------------------------------------------------------------------------------------------
+
+    def test_a_function_that_raises_is_told_with_its_stage(self, probe: Probe) -> None:
+        """By type and text."""
+        failed = probe.infer("bad", RAISES)
+
+        assert_failed(failed, Code.MODEL_FAILED)
+        assert "ValueError" in failed["message"]
+        assert "told to fail" in failed["message"]
+        assert failed["stage"] == "decode"
+
+    def test_one_request_that_fails_a_models_batch_fails_alone(self, probe: Probe, foreign_server: Server) -> None:
+        """The others of it are answered."""
+        data = input_token("data", "FP32", (1, 3), bytes(12))
+        picks = {index: input_token("picks", "INT64", (1, 3), np.full(3, index, "<i8").tobytes()) for index in (0, 9)}
+        probe.ask("begin", 7, "gather", PATIENT, data, picks[0])
+        probe.ask("begin", 1, "gather", PATIENT, data, picks[9])
+        probe.ask("begin", 7, "gather", PATIENT, data, picks[0])
+        outcomes = probe.ask("outcomes")["outcomes"]
+
+        assert [outcome["ok"] for outcome in outcomes] == [True] * 7 + [False] + [True] * 7
+        assert_failed(outcomes[7], Code.MODEL_FAILED)
+
+    def test_rows_that_no_batch_takes_are_refused(self, probe: Probe) -> None:
+        """The others go on."""
+        refused = probe.infer("rows", told(4), options=PATIENT)
+
+        assert (refused["error"], refused["code"]) == ("RequestRefused", Code.BAD_SHAPE)
+        assert probe.infer("rows", told(3), options=PATIENT)["ok"]
+
+    def test_an_output_that_does_not_fit_is_told(self, probe: Probe) -> None:
+        """By its code."""
+        assert_failed(probe.infer("bad", OVERFLOWS), Code.OUTPUT_TOO_LARGE)
+
+    def test_a_bad_picture_is_refused_and_a_large_one_by_its_header(self, probe: Probe) -> None:
+        """One that is cut off, what is no picture, and one of more pixels than the lane takes."""
+
+        def judge(path: Path) -> dict[str, object]:
+            return probe.infer("photo", file_token("image", "ENCODED", (1,), path), options=PATIENT)
+
+        assert judge(sorted(parts_path().glob("*.png"))[0])["ok"]
+        for name, code in (("coffee_cut.jpg", Code.BAD_IMAGE), ("LICENSES.md", Code.BAD_IMAGE), ("flower.jpg", Code.TOO_LARGE)):
+            refused = judge(IMAGES / name)
+            assert (refused["error"], refused["code"]) == ("RequestRefused", code), name
+
+    # --- stages that die -----------------------------------------------------------------------------------------------------
+
     def test_a_failure_of_the_server_is_told_apart(self, probe: Probe) -> None:
         """A stage that dies of a request which must not run twice."""
-        failed = probe.infer("bad", ABORTS)
+        assert_failed(probe.infer("bad", ABORTS), Code.STAGE_DIED)
+        assert probe.infer("echo", TICK, options=PATIENT)["ok"]
 
-        assert (failed["error"], failed["code"]) == ("RequestFailed", Code.STAGE_DIED)
-        assert probe.infer("echo", TICK)["ok"]
+    def test_a_request_that_kills_twice_is_quarantined(self, probe: Probe) -> None:
+        """By its second death."""
+        assert_failed(probe.infer("stuck", ABORTS, options=PATIENT), Code.QUARANTINED)
 
-    # --- what dies -----------------------------------------------------------------------------------------------------------
+    def test_a_request_that_hangs_is_ended(self, probe: Probe) -> None:
+        """When it may run once only, after one death, else after two; others do not notice."""
+        probe.ask("begin", 1, "stuck", f"{PATIENT};idempotent=0", HANGS)
+        assert probe.infer("echo", TICK, options=PATIENT)["ok"]
+        assert_failed(probe.ask("outcomes")["outcomes"][0], Code.STAGE_DIED)
+        assert_failed(probe.infer("stuck", HANGS, options=PATIENT), Code.QUARANTINED)
 
-    def test_calls_end_with_the_broker_and_the_client_goes_on(self, make_server: StartServer, probe_command: list[str]) -> None:
-        """Killed twice: with calls that hang, and under load. Every call ends; the same client process connects anew."""
-        server = make_server(CONFIG).start()
-        with Probe(probe_command) as probe:
-            first = probe.connect(server.endpoint)
-            probe.ask("begin", 100, "bad", "-", HANGS)
-            wait_until(lambda: received(server) >= 100, "the requests")
-            kill_broker(server)
-            assert probe.ask("end") == {"ConnectionLost": 100}
-            assert probe.infer("echo", TICK)["ok"]
+    def test_a_stage_killed_while_idle_costs_nothing_but_time(self, probe: Probe, foreign_server: Server) -> None:
+        """Once, and twice in a row, the second time while it starts."""
+        kill_stage(foreign_server, "echo.0")
+        assert probe.infer("echo", TICK, options=PATIENT)["ok"]
+        kill_stage(foreign_server, "echo.0")
+        kill_stage(foreign_server, "echo.0")
+        assert probe.infer("echo", TICK, options=PATIENT)["ok"]
 
-            before = received(server)
-            probe.say("many", 10_000, "echo", "-", TICK)
-            wait_until(lambda: received(server) >= before + 500, "requests under way")
-            kill_broker(server)
-            ended = probe.hear()
-            assert ended.keys() == {"ok", "ConnectionLost"}
-            assert sum(ended.values()) == 10_000
-            assert ended["ConnectionLost"] <= 512
-            assert probe.infer("echo", TICK)["ok"]
-            assert probe.connect(server.endpoint) != first
-        assert server.stop() == 0
+    def test_what_a_killed_stage_had_taken_runs_again(self, probe: Probe, foreign_server: Server) -> None:
+        """What it ran, and what was on its way to it; the reply tells how often."""
+        written, leave = foreign_server.place / "written", foreign_server.place / "leave"
+        probe.ask("begin", 3, "pair", PATIENT, WORKS)
+        wait_until(written.exists, "the call to be in a slot")
+        kill_stage(foreign_server, "pair.decode.0")
+        leave.touch()
+        outcomes = probe.ask("outcomes")["outcomes"]
+        leave.unlink()
+        written.unlink()
 
-    def test_a_fail_safe_call_returns_its_value_whatever_dies(self, make_server: StartServer, probe_command: list[str]) -> None:
-        """A stage that hangs, an output that is not there, a broker that is killed, and no server at all."""
-        server = make_server(CONFIG).start()
-        with Probe(probe_command) as probe:
-            probe.connect(server.endpoint)
-            assert probe.infer("bad", HANGS, options="on_failure=NG;budget_us=200000") == {"value": "NG"}
-            assert probe.infer("echo", TICK, options="on_failure=NG") == {"value": "NG"}
-            probe.say("infer", "bad", "on_failure=NG", HANGS)
-            wait_until(lambda: received(server) == 3, "the request")
-            kill_broker(server)
-            assert probe.hear() == {"value": "NG"}
-            assert server.stop() == 0
-            assert probe.infer("echo", TICK, options="on_failure=NG;budget_us=200000") == {"value": "NG"}
-            assert probe.infer("echo", TICK, options="budget_us=200000")["error"] == "ServerUnreachable"
+        assert [outcome["outputs"]["answer"]["hex"] for outcome in outcomes] == ["00"] * 3
+        assert max(outcome["retries"] for outcome in outcomes) == 1
 
-    # --- what is hostile -----------------------------------------------------------------------------------------------------
+    def test_a_stopped_stage_is_replaced(self, probe: Probe, foreign_server: Server) -> None:
+        """Its work is done by its successor."""
+        pid = foreign_server.child("echo.0")
+        os.kill(pid, signal.SIGSTOP)
+        probe.ask("begin", 20, "echo", PATIENT, TICK)
 
-    def test_hostile_replies_end_their_call_and_nothing_else(self, place: Path, probe_command: list[str]) -> None:
-        """Words overwritten, ends cut off, bodies of another kind: each call ends, the next one is served."""
-        hostile = list(hostile_replies())
-        replies = iter(hostile)
-        ends: list[str] = []
+        assert probe.ask("end") == {"ok": 20}
+        assert foreign_server.child("echo.0") != pid
 
-        def script(route: Route) -> list[bytes]:
-            mutate = next(replies, None)
-            return [sound_reply(route) if mutate is None else mutate(route)]
+    def test_a_lane_that_cannot_start_is_unavailable(self, probe: Probe, foreign_server: Server) -> None:
+        """What waits and what comes is told so, and so is who asks."""
+        (foreign_server.place / "fragile").touch()
+        os.kill(foreign_server.child("fragile.0"), signal.SIGKILL)
+        wait_until(lambda: not probe.ask("ready", "fragile")["ready"], "the death")
+        waited = probe.infer("fragile", WORKS, options=PATIENT)
+        later = probe.infer("fragile", WORKS, options=PATIENT)
 
-        with ScriptedServer(place, script) as server, Probe(probe_command) as probe:
-            probe.connect(server.endpoint)
-            for _ in hostile:
-                reply = probe.infer("any", TICK, options="budget_us=30000")
-                ends.append("ok" if reply["ok"] else reply["error"])
-            assert probe.infer("any", TICK)["outputs"]["score"]["dtype"] == "FP64"
-        assert set(ends) <= OF_HOSTILE
-        assert ends.count("BadReply") > len(ends) / 2
-        assert ends[-len(CUT_OFF) :] == ["BadReply"] * len(CUT_OFF)
-
-
-# --- pieces ------------------------------------------------------------------------------------------------------------------
-
-
-def some_content(dtype: DType, shape: Sequence[int]) -> tuple[bytes | list[bytes], bytes]:
-    """Return contents of a tensor, as the probe is told and as they travel."""
-    made = random.Random(repr((dtype, shape)))
-    count = int(np.prod(shape))
-    if dtype == DType.BYTES:
-        elements = [made.randbytes(1 + made.randrange(9)) for _ in range(count)]
-        return elements, pack_bytes(elements)
-    content = made.randbytes(ITEM_BYTES.get(dtype, 100) * count)
-    if dtype == DType.BOOL:
-        content = bytes(byte & 1 for byte in content)
-    return content, content
-
-
-def assert_refused(reply: Reply, code: Code, field: str) -> None:
-    """Fail unless the call was refused with *code* because of *field*."""
-    assert (reply.get("error"), reply.get("code"), reply.get("field")) == ("RequestRefused", code, field), reply
-
-
-def received(server: Server) -> int:
-    """Return how many requests the server's present life has received; 0 while it has none."""
-    try:
-        return int(statistics(server.control)["ledger.received"])
-    except AssertionError:
-        return 0
-
-
-def kill_broker(server: Server) -> None:
-    """Kill the broker and wait until the supervisor has seen it."""
-    deaths = len(server.events("broker_died"))
-    os.kill(server.child("broker"), signal.SIGKILL)
-    wait_until(lambda: len(server.events("broker_died")) > deaths, "the broker's death")
-    wait_until(lambda: "broker" in server.children(), "the next broker")
+        assert {(reply["error"], reply["code"]) for reply in (waited, later)} == {("Busy", Code.MODEL_UNAVAILABLE)}
+        assert probe.ask("ready", "fragile") == {"ready": False}
+        assert probe.infer("echo", TICK, options=PATIENT)["ok"]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 from server import PATIENCE_S
 
@@ -29,13 +30,21 @@ def unavailable(reason: str) -> NoReturn:
 def input_token(name: str, dtype: str, shape: Sequence[int], content: bytes | Sequence[bytes]) -> str:
     """Return one input as the probe reads it; *content* is a sequence of elements for BYTES."""
     dims = "x".join(map(str, shape)) or "-"
-    text = content.hex() if isinstance(content, bytes) else ",".join(element.hex() for element in content)
+    text = content.hex() if isinstance(content, bytes) else ",".join(element.hex() or "-" for element in content)
     return f"{name}:{dtype}:{dims}:{text}"
 
 
 def file_token(name: str, dtype: str, shape: Sequence[int], path: Path) -> str:
     """Return one input whose bytes are those of a file. Its path travels as hex: it may hold spaces and colons."""
     return f"{name}:{dtype}:{'x'.join(map(str, shape)) or '-'}:@{os.fsencode(path).hex()}"
+
+
+def strided_token(name: str, dtype: str, memory: np.ndarray[Any, Any], view: np.ndarray[Any, Any]) -> str:
+    """Return one input that lies in *memory* as *view*, a view of it, does."""
+    first = view.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    order = "big" if memory.dtype.str.startswith(">") else "little"
+    layout = f"{first}/{'x'.join(map(str, view.strides))}/{order}"
+    return f"{name}:{dtype}:{'x'.join(map(str, view.shape))}:{memory.tobytes().hex()}:{layout}"
 
 
 class Probe:
@@ -86,8 +95,18 @@ class Probe:
         """Make one call and return what came of it."""
         return self.ask("infer", model, options, *tensors)
 
-    def connect(self, endpoint: str, timeout_ms: int = 30_000) -> Reply:
+    def connect(self, endpoint: str, timeout_ms: int = 30_000, **settings: object) -> Reply:
         """Connect anew."""
-        reply = self.ask("connect", endpoint, timeout_ms)
+        reply = self.try_connect(endpoint, timeout_ms, **settings)
         assert "epoch" in reply, reply
         return reply
+
+    def try_connect(self, endpoint: str, timeout_ms: int = 30_000, **settings: object) -> Reply:
+        """Connect anew, or return the error. *settings*: connect=0, and the files server_key and key_file."""
+        self.say_connect(endpoint, timeout_ms, **settings)
+        return self.hear()
+
+    def say_connect(self, endpoint: str, timeout_ms: int = 30_000, **settings: object) -> None:
+        """Tell it to connect anew, and do not wait. The paths of files travel as hex: they may hold spaces."""
+        words = [f"{name}={os.fsencode(value).hex() if isinstance(value, Path) else value}" for name, value in settings.items()]
+        self.say("connect", endpoint, timeout_ms, *words)

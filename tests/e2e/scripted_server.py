@@ -41,11 +41,13 @@ class ScriptedServer:
 
     Attributes:
         received: the Route of each message but Hellos.
+        headers: their headers.
     """
 
     def __init__(self, place: Path, script: Script, *, hello: Script | None = None, reads: bool = True) -> None:
         self.endpoint = f"ipc://{place}/scripted"
         self.received: list[Route] = []
+        self.headers: list[bytes] = []
         self.epoch = 1
         self._script = script
         self._hello = hello or self._welcome
@@ -81,6 +83,7 @@ class ScriptedServer:
             assert route is not None
             is_hello = route.kind == Kind.HELLO
             if not is_hello:
+                self.headers.append(header)
                 self.received.append(route)
             replies = self._hello(route) if is_hello else self._script(route)
             for reply in replies or ():

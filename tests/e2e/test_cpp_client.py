@@ -1,4 +1,4 @@
-"""The C++ client: built from the system's libraries, then what ``foreign_cases.py`` asks of every client."""
+"""The C++ client: built from the system's libraries, then what the ``foreign_*.py`` ask of every client."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from foreign_cases import ForeignClientCases, foreign_server
+from foreign_cases import ForeignClientCases
+from foreign_connections import ConnectionCases
+from foreign_deaths import DeathCases
+from foreign_keys import KeyCases, guarded_server
+from foreign_lanes import foreign_server
 from foreign_probe import unavailable
 from server import ROOT
 
-__all__ = ["foreign_server"]
+__all__ = ["foreign_server", "guarded_server"]
 
 SOURCE = ROOT / "clients" / "cpp"
 BUILD = ROOT / "build" / "cpp"
@@ -42,7 +46,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
 
 
-class TestCppClient(ForeignClientCases):
+class TestCppClient(ForeignClientCases, DeathCases, ConnectionCases, KeyCases):
     """All of them. The probe is built with the address and undefined-behaviour sanitizers."""
 
     @pytest.fixture

@@ -20,7 +20,7 @@ from raw_client import statistics
 from scripted_server import ScriptedServer, answer
 from server import PATIENCE_S, left_behind, run_once, wait_until
 
-from clients import AsyncClient, BadKeys, Client, ConnectionLost, SlotlineError, Unauthorized
+from clients import AsyncClient, BadKeys, Client, ConnectionLost, ServerUnreachable, SlotlineError, Unauthorized
 from schemas.key_files import read_key_pair, read_public_key
 from schemas.messages import Failure, Hello, Welcome, read_message, write_message
 from schemas.status import Code
@@ -73,7 +73,8 @@ def refusal(client: Client) -> str:
 def traces(server: GuardedServer) -> dict[str, Any]:
     """Return what the broker has counted of all that came to it, but for questions on its control socket."""
     stats = statistics(server.control)
-    return {name: stats[f"ledger.{name}"] for name in ("received", "malformed", "refused", "answered", "undeliverable")}
+    names = ("received", "malformed", "refused_questions", "refused", "answered", "undeliverable")
+    return {name: stats[f"ledger.{name}"] for name in names}
 
 
 # --- who comes in ------------------------------------------------------------------------------------------------------------
@@ -133,6 +134,27 @@ def test_who_is_refused_is_told_and_reaches_nobody(server: GuardedServer, good: 
         Client(server.endpoint, timeout_s=PATIENCE_S, **{name: server.place / file for name, file in keys.items()})  # type: ignore[arg-type]
 
     assert traces(server) == before
+
+
+def test_a_wrong_server_key_is_named_by_calls_too(server: GuardedServer, good: Client) -> None:
+    """Of a client that connects with its first call; also when the budget is over before that is certain."""
+    keys = {"server_key": server.place / "stranger.pub", "key_file": server.place / "good.secret"}
+    said = "see whether server_key is its public key"
+
+    with Client(server.endpoint, connect=False, timeout_s=PATIENCE_S, **keys) as client:
+        while not isinstance(error := client.infer("echo", BODY, budget_us=20_000, on_failure=lambda error: error), Unauthorized):
+            assert isinstance(error, ServerUnreachable)
+            assert said in str(error) or "last:" not in str(error)
+        assert said in str(error)
+
+    async def call() -> None:
+        async with AsyncClient(server.endpoint, connect=False, timeout_s=PATIENCE_S, **keys) as client:
+            with pytest.raises(Unauthorized, match=said):
+                await client.infer("echo", BODY)
+            with pytest.raises(Unauthorized, match=said):
+                await client.connect()
+
+    asyncio.run(asyncio.wait_for(call(), PATIENCE_S))
 
 
 def test_keys_for_a_server_without_any_are_told(server: GuardedServer) -> None:

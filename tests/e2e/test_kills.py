@@ -129,6 +129,19 @@ def test_a_stage_that_never_comes_up_ends_the_first_start(make_server: StartServ
     assert "process ticks.0 died five times, last by" in server.errors().splitlines()[-1]
 
 
+def test_a_broker_that_never_comes_up_ends_the_first_start(make_server: StartServer) -> None:
+    """Five deaths before it ever served: one line says of what, and the exit code is not 0."""
+    server = make_server("[lane.echo]")
+    server.launch()
+    while server.poll() is None:
+        with contextlib.suppress(KeyError, ProcessLookupError):
+            os.kill(server.children()["broker"], signal.SIGKILL)
+
+    assert server.wait() == 1
+    said = "slotline: the broker died five times while the server started, last by signal SIGKILL: see its log lines above"
+    assert server.errors().splitlines()[-1] == said
+
+
 @pytest.mark.chaos
 def test_nothing_is_lost_in_two_hundred_kills(make_server: StartServer) -> None:
     """A worker is killed every 1.1 s of load, each of the four in turn."""

@@ -1,4 +1,4 @@
-"""The Node client: what ``foreign_cases.py`` asks of every client."""
+"""The Node client: what the ``foreign_*.py`` ask of every client."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import shutil
 import subprocess
 
 import pytest
-from foreign_cases import ForeignClientCases, foreign_server
+from foreign_cases import ForeignClientCases
+from foreign_connections import ConnectionCases
+from foreign_deaths import DeathCases
+from foreign_keys import KeyCases, guarded_server
+from foreign_lanes import foreign_server
 from foreign_probe import unavailable
 from server import PATIENCE_S, ROOT
 
-__all__ = ["foreign_server"]
+__all__ = ["foreign_server", "guarded_server"]
 
 PACKAGE = ROOT / "clients" / "node"
 OLDEST = 20
@@ -30,7 +34,7 @@ def node() -> str:
     return program
 
 
-class TestNodeClient(ForeignClientCases):
+class TestNodeClient(ForeignClientCases, DeathCases, ConnectionCases, KeyCases):
     """All of them."""
 
     @pytest.fixture

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import configs
 import pytest
 from places import StartServer
 from raw_client import statistics
-from server import DEMO, ROOT, run_once
+from server import DEMO, PATIENCE_S, ROOT, RUN, place_environment, run_once, wait_until
 
 MODEL = ROOT / "stages" / "demo" / "trading_mlp.onnx"
 LANE = f'[lane.ticks]\nmodel = "{MODEL}"\nmax_encoded_bytes = 4096\n'
@@ -156,6 +158,33 @@ def test_a_user_function_that_is_not_there_is_refused(place: Path) -> None:
 
     assert "there is no module nowhere" in refusal(place, config.replace("stages_for_tests:decode", "nowhere:decode"))
     assert "has no function nothing" in refusal(place, config.replace("stages_for_tests:decode", "stages_for_tests:nothing"))
+
+
+def test_a_server_whose_ready_line_nobody_reads_says_so(place: Path) -> None:
+    """Whoever started it waits for the line, or is gone; a server that nobody knows of must not end without a word."""
+    (place / "c.toml").write_text("[lane.echo]")
+    command = [*RUN, "serve", "c.toml", "--endpoint", f"ipc://{place}/s"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, env=place_environment(place), cwd=place, timeout=PATIENCE_S, check=False
+    )
+    os.close(writer)
+
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.decode().splitlines() if not line.startswith("{")]
+    assert lines == ["slotline: stdout: nobody reads the ready line: keep its reader, or send it elsewhere (> ready.txt)"]
+
+
+def test_a_ready_line_can_be_split_whatever_the_path(place: Path, make_server: StartServer) -> None:
+    """A path with a space and a quote stands in quotes; with --json there is nothing to split."""
+    server = make_server("[lane.echo]")
+    server.endpoint = f"ipc://{place}/it's here/s"
+    server.launch()
+    wait_until(lambda: server.ready_line() or server.poll() is not None, "a ready line")
+
+    assert shlex.split(server.ready_line()) == ["ready", server.endpoint, f"control={server.endpoint}.control"]
+    assert server.stop() == 0
 
 
 def test_the_demo_serves_on_a_port(place: Path, make_server: StartServer) -> None:

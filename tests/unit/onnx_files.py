@@ -5,6 +5,7 @@ Only what the tests use of onnx.proto: ModelProto, GraphProto, NodeProto, ValueI
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 FLOAT, INT32, INT64, BFLOAT16 = 1, 6, 7, 16
@@ -23,9 +24,24 @@ def node(kind: str, inputs: list[str], outputs: list[str], **ints: int) -> bytes
     return names + _field(4, kind) + attributes
 
 
-def write_model(path: Path, nodes: list[bytes], inputs: list[bytes], outputs: list[bytes]) -> Path:
+def external_tensor(name: str, element_type: int, dims: list[int], file: str) -> bytes:
+    """Return a TensorProto whose bytes are those of *file*, beside the model."""
+    entry = _field(1, "location") + _field(2, file)
+    head = b"".join(_field(1, dim) for dim in dims) + _field(2, element_type) + _field(8, name)
+    return head + _field(13, entry) + _field(14, 1)
+
+
+def constant(output: str, tensor: bytes) -> bytes:
+    """Return a NodeProto that gives *tensor*."""
+    return _field(2, output) + _field(4, "Constant") + _field(5, _field(1, "value") + _field(5, tensor) + _field(20, 4))
+
+
+def write_model(
+    path: Path, nodes: list[bytes], inputs: list[bytes], outputs: list[bytes], initializers: Sequence[bytes] = ()
+) -> Path:
     """Write a ModelProto (IR 8, opset 17) of one graph and return *path*."""
-    parts = [(1, part) for part in nodes] + [(11, part) for part in inputs] + [(12, part) for part in outputs]
+    parts = [(1, part) for part in nodes] + [(5, part) for part in initializers]
+    parts += [(11, part) for part in inputs] + [(12, part) for part in outputs]
     graph = _field(2, "test") + b"".join(_field(number, part) for number, part in parts)
     path.write_bytes(_field(1, 8) + _field(7, graph) + _field(8, _field(2, 17)))
     return path

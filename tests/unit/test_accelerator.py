@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zmq
 from builders import make_arena, make_plan, no_barrier
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker import accelerator
@@ -84,7 +84,6 @@ def test_messages_are_taken_until_one_must_be_read_on(
 
 
 @needs_accelerator
-@settings(deadline=None)
 @given(header=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), min_size=4, max_size=12))
 def test_deciding_bytes_are_those_of_the_slices(header: bytes, cuts: list[int]) -> None:
     """Any slices inside of any header."""
@@ -125,7 +124,6 @@ def _desk() -> tuple[LaneReplies, LaneArena, Request]:
 
 
 @needs_accelerator
-@settings(deadline=None)
 @given(
     ids=st.tuples(U64, U64, U64), times=st.lists(st.integers(0, 2**62), min_size=4, max_size=4), batch=st.integers(0, 2**32 - 1)
 )

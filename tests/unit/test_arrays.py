@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.arrays import Encoded, check_mapping, describe, lent_or_copied, read_outputs
+from schemas.arguments import check_mapping
+from schemas.arrays import Encoded, describe, lent_or_copied, read_outputs
 from schemas.status import Code, Place, RequestError
 from schemas.tensors import DType, pack_bytes
 from schemas.wire_tensors import WireTensor

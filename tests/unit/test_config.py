@@ -206,6 +206,8 @@ def test_an_ipc_path_is_counted_in_bytes_with_its_control_socket() -> None:
     ("text", "said"),
     [
         ('[server]\ncontrol = "ipc://run/slotline.ipc"\n[lane.a]', "another endpoint than server.endpoint"),
+        ('[server]\ncontrol = "tcp://127.0.0.1:*"\n[lane.a]', "a port that clients know"),
+        ('[server]\ncontrol = "tcp://127.0.0.1:0"\n[lane.a]', "a port that clients know"),
         ("[server]\nheartbeat_timeout_ms = 1000\n[lane.a]", "more than server.heartbeat_ms = 1000"),
         ("[server]\nmax_budget_us = 10\n[lane.a]", "at most server.max_budget_us = 10"),
         ("[server]\nmax_message_bytes = 100_000\n[lane.a]", "at most server.max_message_bytes = 100000: raise that too"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -27,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 MAX_PICTURE_BYTES = 700_000
+LOG_METHODS = ("debug", "info", "warning", "error", "critical")
 # `slotline ...` as an installation has it, in a tree's environment, or from the tree.
 COMMAND = re.compile(r"(?:\.venv/bin/)?slotline (.+)|(?:\.venv/bin/)?python run\.py (.+)")
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -180,6 +182,31 @@ def test_every_statistic_has_its_line() -> None:
     listed = [name for row in rows(section(read("operations.md"), "## Statistics"))[1:] for name in re.split(r"`, `", row[0])]
 
     assert sorted(name for name in listed if name != "ledger.codes.CODE") == sorted(statistics())
+
+
+def test_every_event_of_the_log_has_its_line_and_level() -> None:
+    """Of all calls of a logger in the packages; and no line is left of an event that is gone."""
+    listed = [(name, row[1]) for row in rows(section(read("operations.md"), "## Logs")) for name in re.split(r"`, `", row[0])]
+
+    assert {entry for entry in listed if entry[1] in LOG_METHODS} == set(logged())
+
+
+def logged() -> Iterator[tuple[str, str]]:
+    """Yield event and level of each call of a logger."""
+    packages = [path for name in ("broker", "stages", "schemas", "clients") for path in (ROOT / name).rglob("*.py")]
+    modules = [ROOT / "run.py", *(path for path in packages if "node_modules" not in path.parts)]
+    for module in modules:
+        for call in (found for found in ast.walk(ast.parse(module.read_text(encoding="utf-8"))) if isinstance(found, ast.Call)):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in LOG_METHODS and is_logger(call.func.value):
+                assert isinstance(call.args[0], ast.Constant), f"{module}:{call.lineno}: an event has one name"
+                yield str(call.args[0].value), call.func.attr
+
+
+def is_logger(owner: ast.expr) -> bool:
+    """True for what get_logger returned, and for the names that it is kept under."""
+    if isinstance(owner, ast.Call):
+        return isinstance(owner.func, ast.Name) and owner.func.id == "get_logger"
+    return (owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")) in ("_log", "log")
 
 
 def statistics() -> list[str]:

@@ -203,25 +203,6 @@ def test_a_model_that_fails_on_zeros_is_refused_at_the_start(tmp_path: Path) -> 
         OnnxEngine(path, max_batch_size=1).warm_up(((3,), (4,)))
 
 
-def test_rows_of_the_demo_models_do_not_depend_on_their_batch() -> None:
-    """The demo compares bits, so they must not."""
-    assert OnnxEngine(DEMO / "trading_mlp.onnx", max_batch_size=32).batch_invariant() is True
-    assert OnnxEngine(DEMO / "surface_qc.onnx", max_batch_size=4).batch_invariant(((1, 64, 64),)) is True
-
-
-def test_a_model_that_mixes_its_rows_is_seen(tmp_path: Path) -> None:
-    """Here each row becomes its share of its column."""
-    nodes = [node("Softmax", ["x"], ["y"], axis=0)]
-    path = write_model(tmp_path / "model.onnx", nodes, [value("x", FLOAT, "batch", 4)], [value("y", FLOAT, "batch", 4)])
-
-    assert OnnxEngine(path, max_batch_size=4).batch_invariant() is False
-
-
-def test_without_an_example_shape_nothing_is_claimed() -> None:
-    """None is neither yes nor no."""
-    assert OnnxEngine(DEMO / "surface_qc.onnx", max_batch_size=2).batch_invariant() is None
-
-
 def test_a_model_of_fixed_single_rows_runs_one_at_a_time(tmp_path: Path) -> None:
     """And says so when it is configured for more."""
     path = make_model(tmp_path, "Neg", value("y", FLOAT, 1, 4), inputs=[value("x", FLOAT, 1, 4)])

@@ -1,4 +1,4 @@
-"""The C++ checker of headers, built once per run when its tools are there."""
+"""The C++ programs that read and write headers, built once per run when their tools are there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,28 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 @pytest.fixture(scope="session")
-def cpp_fields(tmp_path_factory: pytest.TempPathFactory) -> Checker:
+def build_cpp(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that builds a C++ source of this folder, with the header that the schema generates."""
+    folder = tmp_path_factory.mktemp("cpp")
+    flatc, compiler = shutil.which("flatc", path=SYSTEM_PATH), shutil.which("g++", path=SYSTEM_PATH)
+    if flatc is None or compiler is None or not HEADERS.exists():
+        pytest.skip("needs g++, flatbuffers-compiler and libflatbuffers-dev of the system")
+    if _version(HEADERS.read_text()) != _version(subprocess.check_output([flatc, "--version"], text=True)):
+        pytest.skip("the system's flatc and FlatBuffers headers differ in version")
+    subprocess.run([flatc, "--cpp", "--reflect-names", "--require-explicit-ids", "-o", folder, SCHEMA], check=True)
+
+    def build(source: str) -> Path:
+        program = folder / Path(source).stem
+        subprocess.run([compiler, "-std=c++17", "-O1", "-Wall", f"-I{folder}", HERE / source, "-o", program], check=True)
+        return program
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def cpp_fields(build_cpp: Callable[[str], Path]) -> Checker:
     """Return a function that gives what ``check.cpp`` prints for each header."""
-    program = _build(tmp_path_factory.mktemp("cpp"))
+    program = build_cpp("check.cpp")
 
     def check(headers: list[bytes]) -> list[str]:
         stream = b"".join(struct.pack("<I", len(header)) + header for header in headers)
@@ -29,18 +49,6 @@ def cpp_fields(tmp_path_factory: pytest.TempPathFactory) -> Checker:
         return done.stdout.decode().splitlines()
 
     return check
-
-
-def _build(folder: Path) -> Path:
-    flatc, compiler = shutil.which("flatc", path=SYSTEM_PATH), shutil.which("g++", path=SYSTEM_PATH)
-    if flatc is None or compiler is None or not HEADERS.exists():
-        pytest.skip("needs g++, flatbuffers-compiler and libflatbuffers-dev of the system")
-    if _version(HEADERS.read_text()) != _version(subprocess.check_output([flatc, "--version"], text=True)):
-        pytest.skip("the system's flatc and FlatBuffers headers differ in version")
-    subprocess.run([flatc, "--cpp", "--reflect-names", "--require-explicit-ids", "-o", folder, SCHEMA], check=True)
-    program = folder / "check"
-    subprocess.run([compiler, "-std=c++17", "-O1", "-Wall", f"-I{folder}", HERE / "check.cpp", "-o", program], check=True)
-    return program
 
 
 def _version(text: str) -> list[str]:

@@ -8,11 +8,12 @@ import pytest
 from door import Door, Reply
 from fields_text import Checker, fields_text
 from headers import frame_tensor, make_route
-from hostile_requests import CONTENTS, CONTROL, ESCAPES, KINDS, MODELS, TENSORS, one
-from hostile_structure import FRAMES, GOOD, ID, STRUCTURE, Case, packed, request
+from hostile_requests import CONTENTS, CONTROL, ESCAPES, KINDS, MODELS, TENSORS, ask, one
+from hostile_structure import FRAMES, GOOD, ID, STRUCTURE, Case, case, packed, request
 from mutant_parts import is_sound
 
-from schemas.status import Code, Flag
+from schemas.messages import Health
+from schemas.status import Code, Flag, HealthScope
 
 # In the order of the checks.
 CASES: Mapping[str, Case] = FRAMES | STRUCTURE | KINDS | TENSORS | MODELS | CONTENTS
@@ -61,6 +62,24 @@ def test_a_hostile_order_gets_its_code(control: Door, name: str) -> None:
     refusal(control, CONTROL[name])
 
 
+def test_a_question_that_is_refused_is_not_counted_as_malformed(door: Door) -> None:
+    """A person who looks for broken peers must not find those that asked for a model that is gone, or whose key is."""
+    ledger = door.core.ledger
+    before = ledger.snapshot(0)
+
+    refusal(door, KINDS["an order on the clients' socket"])
+    refusal(door, MODELS["metadata of no model"])
+    refusal(door, KINDS["no kind"])
+    next(iter(door.roster.clients.values())).barred = "its key is not on the server's list"
+    refusal(door, case(ask(Health(HealthScope.LIVE)), Code.UNAUTHORIZED, ""))
+    next(iter(door.roster.clients.values())).barred = ""
+    refusal(door, STRUCTURE["a header of zeros"])
+
+    after = ledger.snapshot(0)
+    assert {name for name in after if after[name] != before[name]} == {"malformed", "refused_questions"}
+    assert (after["malformed"], after["refused_questions"]) == (before["malformed"] + 1, before["refused_questions"] + 4)
+
+
 def test_there_are_a_hundred_cases_and_every_code() -> None:
     """Each code that says that a request is wrong, but those that need a stage, a key or two requests."""
     provoked = {case.code for case in (*CASES.values(), *CONTROL.values())}
@@ -79,8 +98,8 @@ def test_cpp_takes_every_hostile_header_that_we_take(cpp_fields: Checker) -> Non
 
 def test_what_a_peer_wrote_is_echoed_escaped_and_short(door: Door) -> None:
     """Neither a terminal nor a log is driven by it."""
-    for case in (MODELS["a model with escapes in 30 kB of name"], MODELS["an input too many, its name full of escapes"]):
-        reply = refusal(door, case)
+    for hostile in (MODELS["a model with escapes in 30 kB of name"], MODELS["an input too many, its name full of escapes"]):
+        reply = refusal(door, hostile)
         assert "\\x1b[2J\\x00\\x0d\\x0a" in reply.message
         assert "x" * 65 not in reply.message
 
@@ -98,9 +117,10 @@ def test_a_name_full_of_escapes_that_a_lane_takes_is_not_echoed_raw(door: Door) 
 
 def test_the_second_of_two_packed_requests_with_one_id_is_refused_by_id_0(door: Door) -> None:
     """So that the first keeps its answer."""
-    replies = door.ask([packed(ID), packed(ID)])
+    refused = door.admit([packed(ID), packed(ID)])
 
-    assert sorted((reply.request_id, reply.code) for reply in replies) == [(0, Code.DUPLICATE_ID), (ID, 0)]
+    assert [(reply.request_id, reply.code) for reply in refused] == [(0, Code.DUPLICATE_ID)]
+    assert [(reply.request_id, reply.code) for reply in door.ask([packed(8)])] == [(ID, 0), (8, 0)]
 
 
 def test_a_request_with_an_id_in_flight_is_refused_by_id_0(door: Door) -> None:

@@ -1,14 +1,19 @@
 // A client under orders, for tests: one command a line on stdin, one JSON object a line on stdout. The Node client's probe takes
 // the same commands.
 //
-//   connect ENDPOINT TIMEOUT_MS
-//   infer MODEL OPTIONS TENSOR...         one call, waited for
-//   begin COUNT MODEL OPTIONS TENSOR...   as many calls, not waited for
-//   end                                   wait for those
-//   many COUNT MODEL OPTIONS TENSOR...    as many calls by infer_many
+//   connect ENDPOINT TIMEOUT_MS [SETTING...]   anew; SETTING: connect=0, server_key=FILE and key_file=FILE (hex of the paths)
+//   infer MODEL OPTIONS TENSOR...              one call, waited for
+//   begin COUNT MODEL OPTIONS TENSOR...        as many calls, not waited for
+//   cancel                                     those
+//   end                                        wait for those, and count how they ended
+//   outcomes                                   wait for those, and tell what came of each
+//   many COUNT MODEL OPTIONS TENSOR...         as many calls by infer_many
+//   health, ready [MODEL]                      questions
+//   close                                      end the client
 //
-// OPTIONS: "-", or name=value joined by ";". TENSOR: name:DTYPE:SHAPE:CONTENT; SHAPE: "-" for a scalar, or dims joined by "x";
-// CONTENT: hex, elements joined by "," for BYTES, or @ and the hex of a file's path.
+// OPTIONS: "-", or name=value joined by ";". TENSOR: name:DTYPE:SHAPE:CONTENT[:LAYOUT]; SHAPE: "-" for a scalar, or dims joined by
+// "x"; CONTENT: hex, elements joined by "," for BYTES ("-" is an empty one), or @ and the hex of a file's path; LAYOUT, where values
+// do not lie one behind the other in CONTENT: FIRST/STRIDES/ORDER, in bytes, STRIDES joined by "x", ORDER "little" or "big".
 
 #include <cstdint>
 #include <fstream>
@@ -63,6 +68,21 @@ slotline::DType dtype_named(const std::string& name) {
   throw std::runtime_error("no datatype " + name);
 }
 
+slotline::KeyPolicy policy_named(const std::string& name) {
+  for (const slotline::KeyPolicy policy : slotline::EnumValuesKeyPolicy()) {
+    if (name == slotline::EnumNameKeyPolicy(policy)) return policy;
+  }
+  throw std::runtime_error("no key policy " + name);
+}
+
+slotline::Input strided_of(const std::string& name, slotline::DType dtype, const slotline::Shape& shape,
+                           const std::vector<std::uint8_t>& memory, const std::string& layout) {
+  const auto parts = split(layout, '/');
+  std::vector<std::ptrdiff_t> strides;
+  for (const std::string& stride : split(parts.at(1), 'x')) strides.push_back(std::stoll(stride));
+  return slotline::strided(name, dtype, shape, memory.data() + std::stoull(parts[0]), strides, parts.at(2) == "big");
+}
+
 slotline::Input input_of(const std::string& text) {
   const auto parts = split(text, ':');
   const std::string content = parts.size() > 3 ? parts[3] : "";
@@ -74,11 +94,12 @@ slotline::Input input_of(const std::string& text) {
   if (dtype == slotline::DType::BYTES) {
     std::vector<std::string> elements;
     for (const std::string& element : split(content, ',')) {
-      const auto bytes = unhex(element);
+      const auto bytes = unhex(element == "-" ? "" : element);
       elements.emplace_back(bytes.begin(), bytes.end());
     }
     return slotline::strings(parts[0], shape, elements);
   }
+  if (parts.size() > 4) return strided_of(parts[0], dtype, shape, unhex(content), parts[4]);
   if (content.rfind('@', 0) != 0) return slotline::tensor(parts[0], shape, unhex(content), dtype);
   const auto path = unhex(content.substr(1));
   std::ifstream file(std::string(path.begin(), path.end()), std::ios::binary);
@@ -93,6 +114,24 @@ struct Request {
   std::vector<slotline::Input> inputs;
 };
 
+void set(slotline::Options& options, const std::string& name, const std::string& value) {
+  const auto number = [&] { return std::stoull(value); };
+  if (name == "budget_us") options.budget_us = number();
+  else if (name == "finite") options.finite = true;
+  else if (name == "copy") options.copy = value != "0";
+  else if (name == "idempotent") options.idempotent = value != "0";
+  else if (name == "checksum") options.checksum = true;
+  else if (name == "output") options.outputs.push_back(value);
+  else if (name == "version") options.version = value;
+  else if (name == "client_request_id") options.client_request_id = value;
+  else if (name == "key") options.key = number();
+  else if (name == "born_us") options.born_us = number();
+  else if (name == "priority") options.priority = static_cast<std::uint8_t>(number());
+  else if (name == "latest_n") options.latest_n = static_cast<std::uint16_t>(number());
+  else if (name == "key_policy") options.key_policy = policy_named(value);
+  else if (name != "on_failure") throw std::runtime_error("no option " + name);
+}
+
 Request request_of(std::istringstream& words) {
   Request request;
   std::string options;
@@ -101,12 +140,8 @@ Request request_of(std::istringstream& words) {
     const auto at = option.find('=');
     const std::string name = option.substr(0, at);
     const std::string value = option.substr(at + 1);
-    if (name == "budget_us") request.options.budget_us = std::stoull(value);
-    else if (name == "finite") request.options.finite = true;
-    else if (name == "copy") request.options.copy = value != "0";
-    else if (name == "output") request.options.outputs.push_back(value);
-    else if (name == "on_failure") request.on_failure = value;
-    else throw std::runtime_error("no option " + name);
+    set(request.options, name, value);
+    if (name == "on_failure") request.on_failure = value;
   }
   for (std::string tensor; words >> tensor;) request.inputs.push_back(input_of(tensor));
   return request;
@@ -130,11 +165,13 @@ std::string json_of(const slotline::Result& result) {
     }
     json += "}";
   }
-  return "{\"ok\": true, \"outputs\": {" + json + "}}";
+  return "{\"ok\": true, \"retries\": " + std::to_string(result.retries()) + ", \"outputs\": {" + json + "}}";
 }
 
 std::string name_of(const std::exception& error) {
   const std::vector<std::pair<std::string, bool>> kinds = {
+      {"Unauthorized", dynamic_cast<const slotline::Unauthorized*>(&error) != nullptr},
+      {"BadKeys", dynamic_cast<const slotline::BadKeys*>(&error) != nullptr},
       {"Busy", dynamic_cast<const slotline::Busy*>(&error) != nullptr},
       {"RequestRefused", dynamic_cast<const slotline::RequestRefused*>(&error) != nullptr},
       {"RequestFailed", dynamic_cast<const slotline::RequestFailed*>(&error) != nullptr},
@@ -155,7 +192,7 @@ std::string json_of(const std::exception& error) {
   std::string json = "{\"ok\": false, \"error\": " + quoted(name_of(error)) + ", \"message\": " + quoted(error.what());
   if (const auto* call = dynamic_cast<const slotline::CallError*>(&error)) {
     json += ", \"code\": " + std::to_string(static_cast<int>(call->code())) + ", \"field\": " + quoted(call->field()) +
-            ", \"retry_after_us\": " + std::to_string(call->retry_after_us());
+            ", \"stage\": " + quoted(call->stage()) + ", \"retry_after_us\": " + std::to_string(call->retry_after_us());
   }
   return json + "}";
 }
@@ -176,6 +213,21 @@ std::string count(const std::vector<slotline::Pending>& calls) {
   return "{" + json + "}";
 }
 
+// Return what came of each call.
+std::string tell(const std::vector<slotline::Pending>& calls) {
+  std::string json;
+  for (const slotline::Pending& call : calls) {
+    std::string outcome;
+    try {
+      outcome = json_of(call.result());
+    } catch (const std::exception& error) {
+      outcome = json_of(error);
+    }
+    json += (json.empty() ? "" : ", ") + outcome;
+  }
+  return "{\"outcomes\": [" + json + "]}";
+}
+
 class Probe {
  public:
   std::string run(const std::string& line) {
@@ -185,6 +237,11 @@ class Probe {
     if (command == "connect") return connect(words);
     if (command == "infer") return infer(request_of(words));
     if (command == "end") return count(std::exchange(begun_, {}));
+    if (command == "outcomes") return tell(std::exchange(begun_, {}));
+    if (command == "cancel") return cancel();
+    if (command == "close") return close();
+    if (command == "health") return "{\"state\": " + quoted(client_->health().state) + "}";
+    if (command == "ready") return ready(words);
     std::size_t number = 0;
     words >> number;
     const Request request = request_of(words);
@@ -200,8 +257,35 @@ class Probe {
     int timeout_ms = 0;
     words >> endpoint >> timeout_ms;
     client_.reset();
-    client_ = std::make_unique<slotline::Client>(endpoint, std::chrono::milliseconds{timeout_ms});
+    slotline::Settings settings;
+    settings.timeout = std::chrono::milliseconds{timeout_ms};
+    std::map<std::string, std::string> files;
+    for (std::string setting; words >> setting;) {
+      const auto at = setting.find('=');
+      const auto value = unhex(setting.substr(at + 1));
+      if (setting == "connect=0") settings.connect = false;
+      else files[setting.substr(0, at)] = std::string(value.begin(), value.end());
+    }
+    if (!files.empty()) settings.keys = slotline::read_keys(files["server_key"], files["key_file"]);
+    client_ = std::make_unique<slotline::Client>(endpoint, settings);
     return "{\"epoch\": " + quoted(std::to_string(client_->epoch())) + "}";
+  }
+
+  std::string cancel() {
+    int cancelled = 0;
+    for (const slotline::Pending& call : begun_) cancelled += client_->cancel(call) ? 1 : 0;
+    return "{\"cancelled\": " + std::to_string(cancelled) + "}";
+  }
+
+  std::string close() {
+    client_.reset();
+    return "{\"closed\": true}";
+  }
+
+  std::string ready(std::istringstream& words) {
+    std::string model;
+    words >> model;
+    return std::string("{\"ready\": ") + (client_->ready(model) ? "true" : "false") + "}";
   }
 
   std::string infer(const Request& request) {

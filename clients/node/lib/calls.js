@@ -2,7 +2,7 @@
 
 import { BadReply, Cancelled, DeadlineExceeded } from './errors.js';
 import { Code, Flag, Kind } from './fb/slotline.js';
-import { messageOf, readFailure, readResult, readWelcome } from './reader.js';
+import { messageOf, readFailure, readHealth, readResult, readWelcome } from './reader.js';
 import { idIfReadable, verify } from './verify.js';
 
 // The longest time that a timer takes; a longer budget ends after it.
@@ -49,6 +49,13 @@ export class Calls {
   /** End every call in flight with the error that *errorOf* makes of its model's name. */
   endAll(errorOf) {
     for (const call of [...this.#calls.values()]) this.#fail(call, errorOf(call.model));
+  }
+
+  /** End a call that its caller cancels; false when it had ended by itself. */
+  cancel(call) {
+    if (call.isEnded) return false;
+    this.#fail(call, new Cancelled(Code.Cancelled, `${call.model}: cancelled by its caller`));
+    return true;
   }
 
   /** End every call because its client is closed. */
@@ -102,5 +109,6 @@ function answerOf(message, frames, call) {
     throw new BadReply('not a valid reply: payload_frames is not the number of frames');
   if (route.kind() === Kind.Error) return readFailure(message);
   if (route.kind() !== call.answer) throw new BadReply(`not a valid reply: a message of kind ${route.kind()}`);
-  return call.answer === Kind.Welcome ? readWelcome(message) : readResult(message, frames);
+  if (call.answer === Kind.Welcome) return readWelcome(message);
+  return call.answer === Kind.HealthReply ? readHealth(message) : readResult(message, frames);
 }

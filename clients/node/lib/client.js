@@ -7,41 +7,65 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import { Calls } from './calls.js';
 import { Connection } from './connection.js';
-import { BadReply, Busy, ConnectionLost, DeadlineExceeded, RequestRefused, ServerUnreachable } from './errors.js';
-import { Code, Kind } from './fb/slotline.js';
+import {
+  BadReply,
+  Busy,
+  Cancelled,
+  ConnectionLost,
+  DeadlineExceeded,
+  RequestRefused,
+  unauthorized,
+  unreachable,
+} from './errors.js';
+import { Code, HealthScope, Kind } from './fb/slotline.js';
+import { checkKeys } from './keys.js';
 import { Many } from './many.js';
-import { unsigned, writeHello, writeRequest } from './writer.js';
+import { writeCancel, writeHealth, writeHello, writeRequest } from './writer.js';
 
 // Between two tries of a server that ends each connection.
 const RETRY_MS = 50;
-const NO_LIMITS = { maxHeader: 0, maxPayload: 0, maxFrames: 0, maxInFlight: 0, maxBudgetUs: 0 };
+// So many handshakes in a row that the server breaks off are no accident: it cannot read what is encrypted for another key.
+const MAX_CUT_SHORT = 3;
+const CUT_SHORT =
+  'the server broke off the handshake: see whether the server key is its public key, and whether it uses keys at all';
+const NO_LIMITS = { maxHeader: 0, maxPayload: 0, maxFrames: 0, maxInFlight: 0, defaultBudgetUs: 0, maxBudgetUs: 0 };
 
 export class Client {
   #endpoint;
   #timeoutMs;
+  #keys;
   #calls = new Calls();
   #connection;
   #connecting;
+  #cutShort = 0;
+  #why = '';
   #isClosed = false;
   #limits = NO_LIMITS;
   #epoch = 0n;
 
-  constructor(endpoint, timeoutMs) {
+  /**
+   * Make a client that the first call connects, so that it can be made before there is a server.
+   *
+   * timeoutMs is how long connecting, and a call that names no budget, may take. keys: {server, publicKey, secretKey}, for a server
+   * with CURVE; readKeys() takes them from files. Throws BadKeys.
+   */
+  constructor(endpoint, { timeoutMs = 5_000, keys } = {}) {
     if (!(timeoutMs > 0 && timeoutMs < 1e9))
       throw new RangeError(`timeoutMs: expected more than 0 and less than 1e9, got ${timeoutMs}`);
     this.#endpoint = endpoint;
     this.#timeoutMs = timeoutMs;
+    this.#keys = keys === undefined ? undefined : checkKeys(keys);
   }
 
   /**
-   * Return a connected client.
+   * Return a connected client; options are those of the constructor.
    *
-   * timeoutMs is how long connecting, and a call that names no budget, may take. Rejects with ServerUnreachable when nobody answers
-   * in time, RequestRefused when the server does not take this client.
+   * Rejects with ServerUnreachable when nobody answers in time, Unauthorized when the server does not take this client's key or is
+   * not the one whose key was given, BadKeys when a key is wrong, RequestRefused when the server does not take this client.
    */
-  static async connect(endpoint, { timeoutMs = 5_000 } = {}) {
-    const client = new Client(endpoint, timeoutMs);
-    await client.#makeReady(timeoutMs);
+  static async connect(endpoint, options = {}) {
+    const client = new Client(endpoint, options);
+    await client.#makeReady(client.#timeoutMs);
     return client;
   }
 
@@ -61,16 +85,17 @@ export class Client {
   /**
    * Send one request and return its result.
    *
-   * Rejects with RequestRefused (Busy), RequestFailed, DeadlineExceeded, ConnectionLost, BadReply or ServerUnreachable. With
-   * options.onFailure it never rejects: it returns that value instead, within the budget, whatever goes wrong; options.read, when
+   * Rejects with RequestRefused (Busy, Unauthorized), RequestFailed, DeadlineExceeded, ConnectionLost, BadReply, ServerUnreachable,
+   * Cancelled or Superseded. When options.signal aborts, the call ends with Cancelled and the server is told. With options.onFailure it never rejects: it returns that value instead, within the budget, whatever goes wrong; options.read, when
    * given, makes the value of a result, and what it throws counts as a failure.
    */
   async infer(model, inputs, options = {}) {
-    const { onFailure, read = (result) => result, ...others } = options;
+    const { onFailure, read = (result) => result, signal, ...others } = options;
     try {
       const { call, parts } = await this.#start(model, inputs, others, false);
-      this.#send([call], parts);
-      return read(await call.promise);
+      const unheard = this.#cancelOn(signal, call);
+      if (!call.isEnded) this.#send([call], parts);
+      return read(await call.promise.finally(unheard));
     } catch (error) {
       if (!('onFailure' in options)) throw error;
       return onFailure;
@@ -87,7 +112,7 @@ export class Client {
     const many = new Many({
       start: (inputs) => this.#start(model, inputs, options, true),
       send: (calls, parts) => this.#send(calls, parts),
-      limits: this.#limits,
+      limits: () => this.#limits,
     });
     for (const inputs of requests) await many.add(inputs);
     const outcomes = await many.finish();
@@ -96,31 +121,63 @@ export class Client {
     return outcomes;
   }
 
+  /** Return the server's state and how much it has to do. */
+  health() {
+    return this.#ask(HealthScope.Live, '');
+  }
+
+  /** Return whether the server, or one *model*, takes requests. */
+  async ready(model = '') {
+    return (await this.#ask(model === '' ? HealthScope.Ready : HealthScope.ModelReady, model)).ok;
+  }
+
+  async #ask(scope, model) {
+    await this.#makeReady(this.#timeoutMs);
+    const header = writeHealth(this.#calls.nextId, scope, model);
+    const call = this.#calls.start('health', this.#timeoutMs, Kind.HealthReply);
+    this.#send([call], [header]);
+    return call.promise;
+  }
+
+  /** End *call* when *signal* aborts, and tell the server; return what ends the listening. */
+  #cancelOn(signal, call) {
+    if (signal === undefined) return () => {};
+    const cancel = () => {
+      if (this.#calls.cancel(call)) this.#connection?.send([writeCancel(call.id)], () => false);
+    };
+    if (signal.aborted) this.#calls.cancel(call);
+    signal.addEventListener('abort', cancel, { once: true });
+    return () => signal.removeEventListener('abort', cancel);
+  }
+
   /** Start a call and return {call, parts, bytes}, not yet sent. */
   async #start(model, inputs, options, mayPack) {
     // Before connecting, which counts.
     const began = performance.now();
-    const budgetUs = this.#budgetUs(options);
-    const lastsMs = options.budgetUs === undefined ? this.#timeoutMs : budgetUs / 1_000;
-    if (this.#connection === undefined || this.#connecting !== undefined) await this.#makeReady(lastsMs);
+    const lastsMs = options.budgetUs ? options.budgetUs / 1_000 : this.#timeoutMs;
+    const leftMs = () => lastsMs - (performance.now() - began);
+    while (this.#connection === undefined || this.#connecting !== undefined) await this.#makeReady(leftMs());
+    const budgetUs = this.#budgetUs(options.budgetUs ?? 0);
     const { maxInFlight } = this.#limits;
     if (maxInFlight > 0 && this.#calls.inFlight >= maxInFlight) {
       const reason = `max_in_flight: expected at most ${maxInFlight} calls at once, all are in use`;
       throw new Busy(Code.Busy, reason, { field: 'max_in_flight' });
     }
     const written = writeRequest({ id: this.#calls.nextId, model, inputs, options, budgetUs, mayPack }, this.#limits);
-    const call = this.#calls.start(model, lastsMs - (performance.now() - began));
-    return { call, ...written };
+    return { call: this.#calls.start(model, leftMs()), ...written };
   }
 
-  /** Return the budget to be sent: one that is named above the server's limit is refused, the client's timeout is cut to it. */
-  #budgetUs({ budgetUs }) {
+  /**
+   * Return the budget to be sent. One that is named above the server's limit is refused; without one the lane's default (0) holds,
+   * unless this client would be gone before.
+   */
+  #budgetUs(budgetUs) {
     const most = this.#limits.maxBudgetUs || Number.MAX_SAFE_INTEGER;
-    if (budgetUs === undefined) return Math.max(1, Math.min(Math.floor(this.#timeoutMs * 1_000), most));
-    if (!Number.isSafeInteger(budgetUs) || budgetUs < 1 || budgetUs > most) {
-      throw new RequestRefused(Code.BadParam, `budget_us: expected 1 to ${most}, got ${budgetUs}`, { field: 'budget_us' });
-    }
-    return Number(unsigned(budgetUs, 'budget_us'));
+    if (!Number.isSafeInteger(budgetUs) || budgetUs < 0 || budgetUs > most)
+      throw new RequestRefused(Code.BadParam, `budget_us: expected 0 to ${most}, got ${budgetUs}`, { field: 'budget_us' });
+    const timeoutUs = Math.max(1, Math.floor(this.#timeoutMs * 1_000));
+    if (budgetUs > 0) return budgetUs;
+    return timeoutUs >= this.#limits.defaultBudgetUs ? 0 : timeoutUs;
   }
 
   #send(calls, parts) {
@@ -137,7 +194,7 @@ export class Client {
     });
     const stop = new AbortController();
     const late = sleep(Math.max(1, timeoutMs), undefined, { signal: stop.signal }).then(() => {
-      throw new ServerUnreachable(`${this.#endpoint}: no server answered within ${Math.round(timeoutMs)} ms`);
+      throw unreachable(this.#endpoint, timeoutMs, this.#why);
     });
     try {
       await Promise.race([this.#connecting, late]);
@@ -152,7 +209,7 @@ export class Client {
   /** Open a connection and say Hello, until the server answers or the client's timeout is up. */
   async #connect() {
     const until = performance.now() + this.#timeoutMs;
-    let why = '';
+    this.#why = '';
     while (performance.now() < until && !this.#isClosed) {
       try {
         await this.#greet(until - performance.now());
@@ -161,20 +218,23 @@ export class Client {
         this.#connection?.close(0);
         this.#connection = undefined;
         if (error instanceof ConnectionLost) {
-          why = `, last: ${error.message}`;
+          this.#why = error.message;
+          if (this.#cutShort >= MAX_CUT_SHORT) throw unauthorized(this.#endpoint, CUT_SHORT);
           await sleep(RETRY_MS);
         } else if (!(error instanceof DeadlineExceeded)) {
           throw error;
         }
       }
     }
-    throw new ServerUnreachable(`${this.#endpoint}: no server answered within ${this.#timeoutMs} ms${why}`);
+    if (this.#isClosed) throw new Cancelled(Code.Cancelled, 'the client was closed');
+    throw unreachable(this.#endpoint, this.#timeoutMs, this.#why);
   }
 
   async #greet(lastsMs) {
     this.#connection = new Connection(this.#endpoint, {
       onMessage: (parts) => this.#receive(parts),
-      onEnd: (reason) => this.#lose(reason),
+      onEnd: (end) => this.#lose(end),
+      keys: this.#keys,
     });
     const header = writeHello(this.#calls.nextId);
     const call = this.#calls.start('hello', lastsMs, Kind.Welcome);
@@ -189,14 +249,19 @@ export class Client {
       this.#calls.receive(parts);
     } catch (error) {
       if (!(error instanceof BadReply)) throw error;
-      this.#lose(error.message);
+      this.#lose({ reason: error.message });
     }
   }
 
   /** End the connection and what is in flight on it. */
-  #lose(reason) {
+  #lose({ reason, isRefusal = false, isCutShort = false }) {
     this.#connection?.close(0);
     this.#connection = undefined;
-    this.#calls.endAll((model) => new ConnectionLost(`${model}: ${this.#endpoint}: ${reason} with the call in flight`));
+    this.#cutShort = isCutShort ? this.#cutShort + 1 : 0;
+    this.#calls.endAll((model) =>
+      isRefusal
+        ? unauthorized(this.#endpoint, reason)
+        : new ConnectionLost(`${model}: ${this.#endpoint}: ${reason} with the call in flight`),
+    );
   }
 }

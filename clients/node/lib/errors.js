@@ -18,6 +18,9 @@ export class ServerUnreachable extends SlotlineError {}
  */
 export class ConnectionLost extends SlotlineError {}
 
+/** A key that the caller gave is missing, damaged, or not readable; nothing was sent. */
+export class BadKeys extends SlotlineError {}
+
 /** What the server sent for this call is no valid reply. */
 export class BadReply extends SlotlineError {}
 
@@ -42,6 +45,12 @@ export class CallError extends SlotlineError {
 /** The request was not taken: it is wrong (1xx), or comes at a bad time (2xx, a Busy). */
 export class RequestRefused extends CallError {}
 
+/**
+ * The server does not take this client's key, or is not the one whose key was given: see to the keys, then try again. Of calls
+ * that need a connection, and of others when the key was taken off the server's list meanwhile.
+ */
+export class Unauthorized extends RequestRefused {}
+
 /** Not now (2xx): try again after retryAfterUs. */
 export class Busy extends RequestRefused {}
 
@@ -51,13 +60,14 @@ export class RequestFailed extends CallError {}
 /** The budget is used up; a reply that comes later is ignored. */
 export class DeadlineExceeded extends CallError {}
 
-/** The call's client was closed, or the server says that the call was cancelled. */
+/** The call was cancelled, or its client closed. */
 export class Cancelled extends CallError {}
 
 /** A newer request of the same key took its place. */
 export class Superseded extends CallError {}
 
-const GONE = new Map([
+const CLASSES = new Map([
+  [Code.Unauthorized, Unauthorized],
   [Code.DeadlineExceeded, DeadlineExceeded],
   [Code.Cancelled, Cancelled],
   [Code.Superseded, Superseded],
@@ -66,7 +76,7 @@ const GONE = new Map([
 /** Return the error that an error reply stands for. */
 export function errorOf(number, reason, details) {
   const code = knownCode(number);
-  const kind = GONE.get(code) ?? (code >= Code.Internal ? RequestFailed : code >= Code.Busy ? Busy : RequestRefused);
+  const kind = CLASSES.get(code) ?? (code >= Code.Internal ? RequestFailed : code >= Code.Busy ? Busy : RequestRefused);
   return new kind(code, reason, details);
 }
 
@@ -74,4 +84,16 @@ export function errorOf(number, reason, details) {
 function knownCode(number) {
   if (Code[number] !== undefined) return number;
   return { 1: Code.NotSupported, 2: Code.Busy, 4: Code.Cancelled }[Math.floor(number / 100)] ?? Code.Internal;
+}
+
+/** Return the error of a call that found no server within its time; *why* is how the last connection ended. */
+export function unreachable(endpoint, timeoutMs, why = '') {
+  const last = why === '' ? '' : `, last: ${why}`;
+  const cure = 'start one there with `slotline serve CONFIG`, or name another endpoint';
+  return new ServerUnreachable(`${endpoint}: no server answered within ${Math.round(timeoutMs)} ms${last}; ${cure}`);
+}
+
+/** Return the error of a client whose keys, or the server's, are not the right ones. */
+export function unauthorized(endpoint, reason) {
+  return new Unauthorized(Code.Unauthorized, `${endpoint}: ${reason}`);
 }

@@ -2,6 +2,7 @@
 
 export { Client } from './client.js';
 export {
+  BadKeys,
   BadReply,
   Busy,
   CallError,
@@ -13,6 +14,8 @@ export {
   ServerUnreachable,
   SlotlineError,
   Superseded,
+  Unauthorized,
 } from './errors.js';
 export { Code } from './fb/slotline.js';
-export { encoded, strings, tensor } from './tensors.js';
+export { readKeys } from './keys.js';
+export { encoded, strided, strings, tensor } from './tensors.js';

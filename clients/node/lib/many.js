@@ -6,25 +6,25 @@ import { MANY_BYTES, MANY_IN_FLIGHT, MAX_PACKED } from './limits.js';
 export class Many {
   #start;
   #send;
-  #maxInFlight;
-  #maxMessageBytes;
+  #limits;
   #outcomes = [];
   #pack = [];
   #packBytes = 0;
   #inFlight = [];
   #bytesInFlight = 0;
 
-  /** *start* starts one request, *send* sends those of several calls as one message, *limits* are the server's, 0 = none. */
+  /** *start* starts one request, *send* sends those of several calls as one message, *limits* returns the server's, 0 = none. */
   constructor({ start, send, limits }) {
     this.#start = start;
     this.#send = send;
-    this.#maxInFlight = Math.min(MANY_IN_FLIGHT, limits.maxInFlight || MANY_IN_FLIGHT);
-    this.#maxMessageBytes = limits.maxPayload || MANY_BYTES;
+    // Told by the server, perhaps after the first request has connected.
+    this.#limits = limits;
   }
 
   /** Start one request, after waiting for room. */
   async add(inputs) {
-    if (this.#inFlight.length >= this.#maxInFlight || this.#bytesInFlight >= MANY_BYTES) await this.#makeRoom();
+    const mostInFlight = Math.min(MANY_IN_FLIGHT, this.#limits().maxInFlight || MANY_IN_FLIGHT);
+    if (this.#inFlight.length >= mostInFlight || this.#bytesInFlight >= MANY_BYTES) await this.#makeRoom();
     let started;
     try {
       started = await this.#start(inputs);
@@ -42,7 +42,8 @@ export class Many {
       this.#send([call], parts);
       return;
     }
-    if (this.#pack.length >= MAX_PACKED || this.#packBytes + bytes > this.#maxMessageBytes) this.#flush();
+    const mostBytes = this.#limits().maxPayload || MANY_BYTES;
+    if (this.#pack.length >= MAX_PACKED || this.#packBytes + bytes > mostBytes) this.#flush();
     this.#pack.push({ call, header: parts[0] });
     this.#packBytes += bytes;
   }

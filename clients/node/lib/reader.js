@@ -3,7 +3,7 @@
 import { ByteBuffer } from 'flatbuffers';
 
 import { BadReply, errorOf } from './errors.js';
-import { Body, DType, Failure, InferOut, Message, ParamType, Place, WelcomeBody } from './fb/slotline.js';
+import { Body, DType, Failure, HealthOut, InferOut, Message, ParamType, Place, WelcomeBody } from './fb/slotline.js';
 import { MAX_RANK } from './limits.js';
 import { itemBytes, unpackBytes, viewOf } from './tensors.js';
 
@@ -35,9 +35,17 @@ export function readWelcome(message) {
       maxPayload: Number(limits?.maxPayload() ?? 0),
       maxFrames: limits?.maxFrames() ?? 0,
       maxInFlight: limits?.maxInFlight() ?? 0,
+      defaultBudgetUs: Number(limits?.defaultBudgetUs() ?? 0),
       maxBudgetUs: Number(limits?.maxBudgetUs() ?? 0),
     },
   };
+}
+
+/** Return what a server says of its state. */
+export function readHealth(message) {
+  ensure(message.bodyType() === Body.HealthOut, 'a state without its body');
+  const health = message.body(new HealthOut());
+  return { ok: health.ok(), state: health.state() ?? '', queued: health.queued(), inFlight: health.inFlight() };
 }
 
 /** Return the result that a reply holds; throws BadReply. *frames*: its payload frames. */

@@ -48,6 +48,31 @@ export function tensor(dtype, shape, values) {
   return make(dtype, shape, bytesOf(type.from(values)));
 }
 
+/**
+ * Copy an array that does not lie in C order into an input: a picture with padded rows, a part of one, a transposed matrix.
+ *
+ * @param memory - a Buffer, typed array or DataView that has it
+ * @param strides - bytes from one element to the next along each dimension, negative ones included
+ * @param options - first: the byte where the first element is; bigEndian: whether the values' bytes are to be turned about
+ */
+export function strided(dtype, shape, memory, strides, { first = 0, bigEndian = false } = {}) {
+  const item = ARRAYS[dtype] === undefined ? 0 : itemBytes(dtype);
+  if (item === 0 || strides.length !== shape.length)
+    throw new TypeError(`${dtype}: expected a fixed-size datatype and one stride a dimension`);
+  const from = bytesOf(memory);
+  const count = shape.reduce((product, dim) => product * dim, 1);
+  const to = Buffer.alloc(count * item);
+  const index = shape.map(() => 0);
+  for (let at = 0; at < to.length; at += item) {
+    const start = first + index.reduce((sum, step, dim) => sum + step * strides[dim], 0);
+    if (start < 0 || start + item > from.length) throw new RangeError(`${dtype}: an element outside of the memory given`);
+    from.copy(to, at, start, start + item);
+    if (bigEndian) to.subarray(at, at + item).reverse();
+    for (let dim = shape.length - 1; dim >= 0 && ++index[dim] === shape[dim]; dim--) index[dim] = 0;
+  }
+  return make(dtype, shape, to);
+}
+
 /** Return an input of byte strings (BYTES); texts are sent as UTF-8. */
 export function strings(shape, elements) {
   return make('BYTES', shape, packBytes(elements));

@@ -45,7 +45,13 @@ const INFER_OUT = [string, string, tablesOf(TENSOR), tablesOf(PARAM), vectorOf(S
 const FAILURE = [inPlace(2), string, inPlace(8), string, string];
 const LIMITS = [4, 8, 2, 4, 8, 8].map(inPlace);
 const WELCOME = [string, inPlace(8), tableOf(LIMITS), string];
-const BODIES = { [Body.InferOut]: INFER_OUT, [Body.Failure]: FAILURE, [Body.WelcomeBody]: WELCOME };
+const HEALTH_OUT = [inPlace(1), string, inPlace(4), inPlace(4)];
+const BODIES = {
+  [Body.InferOut]: INFER_OUT,
+  [Body.Failure]: FAILURE,
+  [Body.WelcomeBody]: WELCOME,
+  [Body.HealthOut]: HEALTH_OUT,
+};
 const MESSAGE = [{ width: ROUTE_BYTES, required: true }, inPlace(TRACE_BYTES), string, inPlace(1), { width: 4 }];
 const BODY_TYPE_ID = 3;
 const BODY_ID = 4;

@@ -2,13 +2,17 @@
 
 import { Builder } from 'flatbuffers';
 
+import { checksumOf } from './checksum.js';
 import { RequestRefused } from './errors.js';
 import {
   Body,
+  CancelBody,
   Code,
   Flag,
+  HealthBody,
   HelloBody,
   Infer,
+  KeyPolicy,
   Kind,
   Message,
   Param,
@@ -33,6 +37,23 @@ export function writeHello(id) {
   return finish(builder, Body.HelloBody, body, { id, kind: Kind.Hello });
 }
 
+/** Return the message that tells the server to end a request. */
+export function writeCancel(id) {
+  const builder = new Builder(256);
+  CancelBody.startCancelBody(builder);
+  return finish(builder, Body.CancelBody, CancelBody.endCancelBody(builder), { id, kind: Kind.Cancel });
+}
+
+/** Return a question about the server's state, or with a name a model's. */
+export function writeHealth(id, scope, model) {
+  const builder = new Builder(256);
+  const modelAt = model ? builder.createString(model) : 0;
+  HealthBody.startHealthBody(builder);
+  HealthBody.addScope(builder, scope);
+  if (modelAt) HealthBody.addModel(builder, modelAt);
+  return finish(builder, Body.HealthBody, HealthBody.endHealthBody(builder), { id, kind: Kind.Health });
+}
+
 /**
  * Return one request as {parts, bytes}: the header and its payload frames, and the sum of their bytes.
  *
@@ -42,15 +63,21 @@ export function writeHello(id) {
 export function writeRequest({ id, model, inputs, options, budgetUs, mayPack }, limits) {
   const builder = new Builder(1024);
   const frames = [];
+  const inline = [];
   const tensors = [];
   let room = MAX_INLINE_TOTAL_BYTES;
   for (const [name, input] of Object.entries(inputs)) {
     const isInline = input.bytes.length <= Math.min(MAX_INLINE_BYTES, room);
     tensors.push(writeTensor(builder, name, input, isInline ? -1 : frames.length));
-    if (isInline) room -= input.bytes.length;
-    else frames.push(frameOf(input.bytes, options.copy ?? true));
+    if (isInline) {
+      room -= input.bytes.length;
+      inline.push(input.bytes);
+    } else {
+      frames.push(frameOf(input.bytes, options.copy ?? true));
+    }
   }
-  const body = writeInfer(builder, model, tensors, options);
+  const checksum = options.checksum ? checksumOf([...inline, ...frames]) : 0n;
+  const body = writeInfer(builder, model, tensors, options, checksum);
   const flags = ((options.idempotent ?? true) ? Flag.Idempotent : 0) | (mayPack && frames.length === 0 ? Flag.Packed : 0);
   const header = finish(builder, Body.Infer, body, {
     id,
@@ -60,7 +87,7 @@ export function writeRequest({ id, model, inputs, options, budgetUs, mayPack }, 
     bornUs: unsigned(options.bornUs ?? 0, 'bornUs'),
     key: unsigned(options.key ?? 0, 'key'),
     frames: frames.length,
-    priority: options.priority ?? 0,
+    priority: within(options.priority ?? 0, 255, 'priority'),
   });
   const bytes = header.length + frames.reduce((sum, frame) => sum + frame.length, 0);
   checkLimit('header', header.length, limits.maxHeader || MAX_HEADER_BYTES, 'bytes');
@@ -84,6 +111,21 @@ export function unsigned(value, field) {
   return number;
 }
 
+/** Return a whole number from 0 to *most*; throws RequestRefused. */
+function within(value, most, field) {
+  if (!Number.isInteger(value) || value < 0 || value > most)
+    throw new RequestRefused(Code.BadParam, `${field}: expected 0 to ${most}, got ${value}`, { field });
+  return value;
+}
+
+/** Return the number of a key policy's name; throws RequestRefused. */
+function policyOf(name) {
+  const policy = KeyPolicy[name];
+  if (typeof policy === 'number') return policy;
+  const names = Object.keys(KeyPolicy).filter((key) => Number.isNaN(Number(key)));
+  throw new RequestRefused(Code.BadParam, `key_policy: expected ${names.join(', ')}, got ${name}`, { field: 'key_policy' });
+}
+
 function writeTensor(builder, name, input, frame) {
   const dtype = dtypeNumber(input?.dtype);
   if (dtype === undefined) {
@@ -105,7 +147,9 @@ function writeTensor(builder, name, input, frame) {
   return Tensor.endTensor(builder);
 }
 
-function writeInfer(builder, model, tensors, options) {
+function writeInfer(builder, model, tensors, options, checksum) {
+  const keyPolicy = policyOf(options.keyPolicy ?? 'OneByOne');
+  const latestN = within(options.latestN ?? 0, 65_535, 'latest_n');
   const modelAt = builder.createString(model);
   const versionAt = options.version ? builder.createString(options.version) : 0;
   const inputsAt = Infer.createInputsVector(builder, tensors);
@@ -126,7 +170,10 @@ function writeInfer(builder, model, tensors, options) {
   if (outputsAt) Infer.addOutputs(builder, outputsAt);
   if (paramsAt) Infer.addParams(builder, paramsAt);
   if (clientIdAt) Infer.addClientRequestId(builder, clientIdAt);
+  Infer.addKeyPolicy(builder, keyPolicy);
+  Infer.addLatestN(builder, latestN);
   Infer.addFinite(builder, options.finite ?? false);
+  if (checksum) Infer.addChecksum(builder, checksum);
   return Infer.endInfer(builder);
 }
 

@@ -18,7 +18,7 @@ namespace slotline::detail {
 
 using Clock = std::chrono::steady_clock;
 
-// One call. `error` or, of an inference, `result` is set when it has ended.
+// One call. `error`, or `result` of an inference, or `health` is set when it has ended.
 struct Call {
   std::uint64_t id = 0;
   std::string model;
@@ -27,6 +27,7 @@ struct Call {
   bool has_ended = false;
   std::exception_ptr error;
   std::optional<Result> result;
+  Health health;
 
   template <class Exception>
   void fail(Exception exception) {
@@ -103,6 +104,13 @@ class Calls {
     }
   }
 
+  // End a call that its caller cancels; false when it had ended by itself.
+  bool cancel(Call& call) {
+    if (calls_.erase(call.id) == 0) return false;
+    call.fail(Cancelled({Code::Cancelled, call.model + ": cancelled by its caller", "", 0, ""}));
+    return true;
+  }
+
   // End every call in flight with what `outcome` makes of its model's name.
   template <class Outcome>
   void end_all(Outcome outcome) {
@@ -161,13 +169,21 @@ class Calls {
       throw BadReply(std::string("not a valid reply: a message of kind ") + std::to_string(static_cast<int>(route.kind())));
     } else if (call.answer == Kind::Welcome) {
       welcome(message.body_as_WelcomeBody());
+    } else if (call.answer == Kind::HealthReply) {
+      call.health = health(message.body_as_HealthOut());
     } else {
       call.result = ReplyReader::read(std::move(frames), leases_);
     }
   }
 
+  static std::string text(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
+
+  static Health health(const HealthOut* health) {
+    if (health == nullptr) throw BadReply("not a valid reply: no HealthOut");
+    return {health->ok(), text(health->state()), health->queued(), health->in_flight()};
+  }
+
   static Reason reason(const Failure& failure) {
-    const auto text = [](const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); };
     return {known_code(static_cast<std::uint16_t>(failure.code())), text(failure.message()), text(failure.field()),
             failure.retry_after_us(), text(failure.stage())};
   }
@@ -179,7 +195,7 @@ class Calls {
     limits_ = {};
     if (const Limits* limits = welcome->limits()) {
       limits_ = {limits->max_header(), limits->max_payload(), limits->max_frames(), limits->max_in_flight(),
-                 limits->max_budget_us()};
+                 limits->default_budget_us(), limits->max_budget_us()};
     }
   }
 

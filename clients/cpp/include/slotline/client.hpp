@@ -11,6 +11,8 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,18 +52,36 @@ class Pending {
   detail::CallPointer call_;
 };
 
+// How a Client connects.
+struct Settings {
+  // How long connecting, and a call that names no budget, may take.
+  std::chrono::microseconds timeout = std::chrono::seconds{5};
+  // False = the first call connects, so that a client can be made before there is a server.
+  bool connect = true;
+  // For a server with CURVE; read_keys() takes them from files.
+  std::optional<Keys> keys;
+  // ZeroMQ's, when the process has its own.
+  std::shared_ptr<zmq::context_t> context;
+};
+
 class Client {
  public:
   using Inputs = std::vector<Input>;
 
-  // Connect. `timeout` is how long that, and a call that names no budget, may take. `context`: ZeroMQ's, when the process has its
-  // own. Throws ServerUnreachable when nobody answers in time, RequestRefused when the server does not take this client.
-  explicit Client(std::string endpoint, std::chrono::microseconds timeout = std::chrono::seconds{5},
-                  std::shared_ptr<zmq::context_t> context = nullptr)
-      : line_(std::make_unique<detail::Line>(context ? std::move(context) : std::make_shared<zmq::context_t>(1),
-                                             std::move(endpoint), timeout)) {
-    line_->make_ready(timeout);
+  // Connect, if the settings say so. Throws ServerUnreachable when nobody answers in time, Unauthorized when the server does not
+  // take this client's key or is not the one whose key was given, BadKeys when a key is wrong, RequestRefused when the server does
+  // not take this client.
+  explicit Client(std::string endpoint, Settings settings = Settings()) {
+    if (settings.timeout <= std::chrono::microseconds::zero()) throw std::invalid_argument("timeout: expected more than 0");
+    if (settings.keys.has_value()) detail::check(*settings.keys);
+    if (settings.context == nullptr) settings.context = std::make_shared<zmq::context_t>(1);
+    line_ = std::make_unique<detail::Line>(std::move(settings.context), std::move(endpoint), settings.timeout,
+                                           std::move(settings.keys));
+    if (settings.connect) line_->make_ready(settings.timeout);
   }
+
+  // Connect with these settings but for the timeout.
+  Client(std::string endpoint, std::chrono::microseconds timeout) : Client(std::move(endpoint), with(timeout)) {}
 
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -71,8 +91,8 @@ class Client {
   // Return the server's present life: another number after a reconnect means that it was restarted.
   std::uint64_t epoch() const { return line_->calls().epoch(); }
 
-  // Send one request and return its result. Throws RequestRefused (Busy), RequestFailed, DeadlineExceeded, ConnectionLost,
-  // BadReply or ServerUnreachable.
+  // Send one request and return its result. Throws RequestRefused (Busy, Unauthorized), RequestFailed, DeadlineExceeded,
+  // ConnectionLost, BadReply, ServerUnreachable, Cancelled or Superseded.
   Result infer(const std::string& model, const Inputs& inputs, const Options& options = {}) {
     const Pending pending = submit(model, inputs, options);
     pending.result();
@@ -96,6 +116,21 @@ class Client {
     line_->put({started.call}, started.written.parts);
     return {line_.get(), std::move(started.call)};
   }
+
+  // End a call with Cancelled and tell the server; false when it had ended before.
+  bool cancel(const Pending& pending) {
+    line_->check_owner();
+    if (!line_->calls().cancel(*pending.call_)) return false;
+    // When the socket takes nothing now, the request's own budget ends it.
+    line_->tell(line_->writer().cancel(pending.call_->id));
+    return true;
+  }
+
+  // Return the server's state and how much it has to do.
+  Health health() { return ask(HealthScope::Live, ""); }
+
+  // Return whether the server, or one model, takes requests.
+  bool ready(const std::string& model = "") { return ask(model.empty() ? HealthScope::Ready : HealthScope::ModelReady, model).ok; }
 
   // Send many requests, small ones packed up to 64 to a message, wait for all, and return the ended calls in order: result() of
   // each returns or throws. At most 256 of them, or 16 MiB, are in flight at once, so that a lane's default backlog takes them.
@@ -210,18 +245,37 @@ class Client {
     return started;
   }
 
-  // Return the budget to be sent: one that is named above the server's limit is refused, the client's timeout is cut to it.
+  // Return the budget to be sent. One that is named above the server's limit is refused; without one the lane's default (0) holds,
+  // unless this client would be gone before.
   std::uint64_t budget_us(const Options& options) const {
-    const std::uint64_t most = line_->calls().limits().max_budget_us;
+    const detail::ServerLimits& limits = line_->calls().limits();
     if (options.budget_us > 0) {
-      if (most > 0 && options.budget_us > most) {
-        throw RequestRefused({Code::BadParam, "budget_us: expected 1 to " + std::to_string(most), "budget_us", 0, ""});
+      if (limits.max_budget_us > 0 && options.budget_us > limits.max_budget_us) {
+        const std::string message = "budget_us: expected at most " + std::to_string(limits.max_budget_us) + ", got ";
+        throw RequestRefused({Code::BadParam, message + std::to_string(options.budget_us), "budget_us", 0, ""});
       }
       return options.budget_us;
     }
     const auto timeout_us =
         static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(line_->timeout()).count());
-    return std::max<std::uint64_t>(1, most > 0 ? std::min(timeout_us, most) : timeout_us);
+    return timeout_us >= limits.default_budget_us ? 0 : timeout_us;
+  }
+
+  Health ask(HealthScope scope, const std::string& model) {
+    const auto until = detail::Clock::now() + line_->timeout();
+    line_->make_ready(line_->timeout());
+    detail::Parts question = line_->writer().health(line_->calls().next_id(), scope, model);
+    const detail::CallPointer call = line_->calls().start("health", until, Kind::HealthReply);
+    line_->put({call}, question);
+    if (!call->has_ended) line_->wait(*call, until);
+    if (call->error != nullptr) std::rethrow_exception(call->error);
+    return call->health;
+  }
+
+  static Settings with(std::chrono::microseconds timeout) {
+    Settings settings;
+    settings.timeout = timeout;
+    return settings;
   }
 
   // Return a budget as a duration that the clock can add.

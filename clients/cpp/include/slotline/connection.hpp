@@ -12,17 +12,29 @@
 #include <zmq.hpp>
 
 #include "errors.hpp"
+#include "keys.hpp"
 #include "limits.hpp"
 #include "request_writer.hpp"
 
 namespace slotline::detail {
 
+// Return what would have been right instead of an endpoint that is none.
+inline std::string endpoint_cure(const std::string& endpoint) {
+  const std::string form = "expected ipc://PATH with at most 107 bytes or tcp://HOST:PORT";
+  if (endpoint.empty() || endpoint.find("://") != std::string::npos) return form;
+  const std::size_t colon = endpoint.rfind(':');
+  const bool is_tcp = colon != std::string::npos && colon > 0 && colon + 1 < endpoint.size() &&
+                      endpoint.find('/') == std::string::npos &&
+                      endpoint.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  return form + "; did you mean " + (is_tcp ? "tcp://" : "ipc://") + endpoint + "?";
+}
+
 // A socket that is used until its connection ends.
 class Connection {
  public:
-  // Throws ServerUnreachable when the endpoint is not one.
-  Connection(zmq::context_t& context, const std::string& endpoint)
-      : socket_(context, zmq::socket_type::dealer), monitor_(context, zmq::socket_type::pair) {
+  // `keys`: for a server with CURVE, else nullptr. Throws ServerUnreachable when the endpoint is not one.
+  Connection(zmq::context_t& context, const std::string& endpoint, const Keys* keys)
+      : socket_(context, zmq::socket_type::dealer), monitor_(context, zmq::socket_type::pair), has_keys_(keys != nullptr) {
     socket_.set(zmq::sockopt::linger, kLingerMs);
     // Until the server is there; afterwards a connection that ends is never used again.
     socket_.set(zmq::sockopt::reconnect_ivl, 50);
@@ -32,6 +44,11 @@ class Connection {
       // Long, because a server that was merely stopped for a while is not gone.
       socket_.set(zmq::sockopt::heartbeat_ivl, 1'000);
       socket_.set(zmq::sockopt::heartbeat_timeout, 10'000);
+    }
+    if (keys != nullptr) {
+      socket_.set(zmq::sockopt::curve_serverkey, keys->server);
+      socket_.set(zmq::sockopt::curve_publickey, keys->public_key);
+      socket_.set(zmq::sockopt::curve_secretkey, keys->secret_key);
     }
     static std::atomic<std::uint64_t> monitors{0};
     const std::string events = "inproc://slotline-monitor-" + std::to_string(monitors++);
@@ -43,8 +60,8 @@ class Connection {
     try {
       socket_.connect(endpoint);
     } catch (const zmq::error_t& error) {
-      throw ServerUnreachable(endpoint + ": cannot be connected to (" + error.what() +
-                              "); expected ipc://PATH or tcp://HOST:PORT");
+      zmq_socket_monitor(socket_.handle(), nullptr, 0);
+      throw ServerUnreachable(endpoint + ": cannot be connected to (" + error.what() + "); " + endpoint_cure(endpoint));
     }
   }
 
@@ -105,6 +122,12 @@ class Connection {
   // Return how it has ended, "" as long as nobody has seen that.
   const std::string& end() const { return end_; }
 
+  // Return why the server does not take this client and will not the next time, "" if it has not said so.
+  const std::string& refusal() const { return refusal_; }
+
+  // Return whether the server broke off a handshake with keys without a word.
+  bool was_cut_short() const { return was_cut_short_; }
+
  private:
   // What was just sent may still leave when a client closes.
   static constexpr int kLingerMs = 200;
@@ -114,8 +137,29 @@ class Connection {
     zmq::message_t address;
     if (!monitor_.recv(event, zmq::recv_flags::dontwait) || !monitor_.recv(address)) return;
     std::uint16_t number = 0;
-    if (event.size() >= sizeof number) std::memcpy(&number, event.data(), sizeof number);
-    end_ = number == ZMQ_EVENT_DISCONNECTED ? "the server closed the connection" : "what listens there is no Slotline server";
+    std::uint32_t value = 0;
+    if (event.size() < sizeof number + sizeof value) return;
+    std::memcpy(&number, event.data(), sizeof number);
+    std::memcpy(&value, static_cast<const char*>(event.data()) + sizeof number, sizeof value);
+    tell_end(number, value);
+  }
+
+  void tell_end(std::uint16_t event, std::uint32_t value) {
+    const std::string no_server = "what listens there is no Slotline server";
+    if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+      refusal_ = "the server does not have this client's public key on its list: have it put into its curve.clients directory";
+    } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
+      refusal_ = has_keys_ ? "the server there uses no keys: give none, or name another endpoint"
+                           : "the server takes clients with keys only: give the client keys";
+    } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
+      // What a wrong key of the server looks like, or another mechanism when the server hangs up before its greeting is read. But
+      // so does a server that ends just then.
+      end_ = has_keys_ ? "the server broke off the handshake" : no_server + ", or one that takes clients with keys only";
+      was_cut_short_ = has_keys_;
+    } else {
+      end_ = event == ZMQ_EVENT_DISCONNECTED ? "the server closed the connection" : no_server;
+    }
+    if (!refusal_.empty()) end_ = refusal_;
   }
 
   // Return what an operation returns; a signal that comes in between counts as false, which callers take as "not now".
@@ -131,7 +175,10 @@ class Connection {
 
   zmq::socket_t socket_;
   zmq::socket_t monitor_;
+  const bool has_keys_;
   std::string end_;
+  std::string refusal_;
+  bool was_cut_short_ = false;
 };
 
 }  // namespace slotline::detail

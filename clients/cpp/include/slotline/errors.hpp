@@ -30,6 +30,12 @@ class ConnectionLost : public Error {
   using Error::Error;
 };
 
+// A key that the caller gave is missing, damaged, or not readable; nothing was sent.
+class BadKeys : public Error {
+ public:
+  using Error::Error;
+};
+
 // What the server sent for this call is no valid reply.
 class BadReply : public Error {
  public:
@@ -69,6 +75,13 @@ class RequestRefused : public CallError {
   using CallError::CallError;
 };
 
+// The server does not take this client's key, or is not the one whose key was given: see to the keys, then try again. Thrown when
+// connecting, and by calls when the key was taken off the server's list meanwhile.
+class Unauthorized : public RequestRefused {
+ public:
+  using RequestRefused::RequestRefused;
+};
+
 // Not now (2xx): try again after retry_after_us.
 class Busy : public RequestRefused {
  public:
@@ -87,7 +100,7 @@ class DeadlineExceeded : public CallError {
   using CallError::CallError;
 };
 
-// The call's client was closed, or the server says that the call was cancelled.
+// The call was cancelled, or its client closed.
 class Cancelled : public CallError {
  public:
   using CallError::CallError;
@@ -116,6 +129,7 @@ inline Code known_code(std::uint16_t number) {
 // Return the exception that an error reply stands for.
 inline std::exception_ptr error_of(Reason reason) {
   switch (reason.code) {
+    case Code::Unauthorized: return std::make_exception_ptr(Unauthorized(std::move(reason)));
     case Code::DeadlineExceeded: return std::make_exception_ptr(DeadlineExceeded(std::move(reason)));
     case Code::Cancelled: return std::make_exception_ptr(Cancelled(std::move(reason)));
     case Code::Superseded: return std::make_exception_ptr(Superseded(std::move(reason)));
@@ -124,6 +138,18 @@ inline std::exception_ptr error_of(Reason reason) {
   if (reason.code >= Code::Internal) return std::make_exception_ptr(RequestFailed(std::move(reason)));
   if (reason.code >= Code::Busy) return std::make_exception_ptr(Busy(std::move(reason)));
   return std::make_exception_ptr(RequestRefused(std::move(reason)));
+}
+
+// Return the error of a call that found no server within its time; `why` is how the last connection ended.
+inline ServerUnreachable unreachable(const std::string& endpoint, const std::string& within, const std::string& why) {
+  const std::string last = why.empty() ? "" : ", last: " + why;
+  return ServerUnreachable(endpoint + ": no server answered within " + within + last +
+                           "; start one there with `slotline serve CONFIG`, or name another endpoint");
+}
+
+// Return the error of a client whose keys, or the server's, are not the right ones.
+inline Unauthorized unauthorized(const std::string& endpoint, const std::string& reason) {
+  return Unauthorized({Code::Unauthorized, endpoint + ": " + reason, "", 0, ""});
 }
 
 }  // namespace detail

@@ -29,6 +29,7 @@ struct ServerLimits {
   std::uint64_t max_payload = 0;
   std::uint64_t max_frames = 0;
   std::uint64_t max_in_flight = 0;
+  std::uint64_t default_budget_us = 0;  // the smallest of all lanes
   std::uint64_t max_budget_us = 0;
 };
 

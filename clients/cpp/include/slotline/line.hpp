@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -21,8 +22,12 @@ using std::chrono::milliseconds;
 
 class Line {
  public:
-  Line(std::shared_ptr<zmq::context_t> context, std::string endpoint, Clock::duration timeout)
-      : context_(std::move(context)), endpoint_(std::move(endpoint)), timeout_(timeout), owner_(std::this_thread::get_id()) {}
+  Line(std::shared_ptr<zmq::context_t> context, std::string endpoint, Clock::duration timeout, std::optional<Keys> keys)
+      : context_(std::move(context)),
+        endpoint_(std::move(endpoint)),
+        timeout_(timeout),
+        keys_(std::move(keys)),
+        owner_(std::this_thread::get_id()) {}
 
   Calls& calls() { return calls_; }
   RequestWriter& writer() { return writer_; }
@@ -32,7 +37,13 @@ class Line {
   void close() {
     calls_.end_all(
         [](const std::string& model) { return Cancelled({Code::Cancelled, model + ": the client was closed", "", 0, ""}); });
+    hello_ = nullptr;
     connection_.reset();
+  }
+
+  // Send a message without an answer, if it can be sent at once.
+  void tell(Parts parts) {
+    if (connection_ != nullptr) connection_->send(parts);
   }
 
   // Send one message that starts `calls`; when the socket is full, take replies until it is not, or the calls end.
@@ -66,11 +77,12 @@ class Line {
     }
   }
 
-  // See that there is a connection and room for a call. Connecting takes no longer than `timeout`; throws ServerUnreachable.
+  // See that there is a connection and room for a call. Connecting takes no longer than `timeout`; throws ServerUnreachable or
+  // Unauthorized.
   void make_ready(Clock::duration timeout) {
     check_owner();
     if (connection_ != nullptr && connection_->has_ended()) turn(Clock::duration::zero(), false);
-    if (connection_ == nullptr) connect(std::min(timeout, timeout_));
+    if (connection_ == nullptr || hello_ != nullptr) connect(std::min(timeout, timeout_));
     if (is_full()) {
       turn(Clock::duration::zero(), false);
       calls_.expire(Clock::now());
@@ -101,59 +113,87 @@ class Line {
     } catch (const BadReply& error) {
       end = error.what();
     }
-    if (!end.empty()) lose(end);
+    if (!connection_->refusal().empty()) {
+      const std::string refusal = connection_->refusal();
+      calls_.end_all([&](const std::string&) { return unauthorized(endpoint_, refusal); });
+      drop();
+    } else if (!end.empty()) {
+      cut_short_ = connection_->was_cut_short() ? cut_short_ + 1 : 0;
+      lose(end);
+    }
   }
 
   // End the connection and what is in flight on it.
   void lose(const std::string& reason) {
-    drop();
     calls_.end_all([&](const std::string& model) {
       return ConnectionLost(model + ": " + endpoint_ + ": " + reason + " with the call in flight");
     });
+    drop();
   }
 
   void drop() {
+    if (hello_ != nullptr) calls_.expire_one(*hello_);
+    hello_ = nullptr;
     if (connection_ != nullptr) connection_->abandon();
     connection_.reset();
   }
 
-  // Open a connection and say Hello, until the server answers or the time is up.
+  // Wait for the server's answer to a Hello until the time is up. What is begun by then goes on: the next call finds it further, so
+  // that a server is also reached by calls whose budgets are shorter than connecting takes.
   void connect(Clock::duration timeout) {
     const auto until = Clock::now() + timeout;
     std::string why;
     while (Clock::now() < until) {
-      connection_ = std::make_unique<Connection>(*context_, endpoint_);
-      Parts hello = writer_.hello(calls_.next_id());
-      const CallPointer call = calls_.start("hello", until, Kind::Welcome);
-      put({call}, hello);
-      wait(*call, until);
+      const CallPointer hello = hello_ != nullptr ? hello_ : say_hello();
+      wait(*hello, until);
+      if (!hello->has_ended) break;
       try {
-        if (call->error != nullptr) std::rethrow_exception(call->error);
+        if (hello->error != nullptr) std::rethrow_exception(hello->error);
+        hello_ = nullptr;
         writer_.use_limits(calls_.limits());
         return;
       } catch (const ConnectionLost& error) {
-        why = std::string(", last: ") + error.what();
+        why = error.what();
+        if (cut_short_ >= kMaxCutShort) throw unauthorized(endpoint_, kCutShort);
         // Between two tries of a server that ends each connection.
         std::this_thread::sleep_until(std::min(until, Clock::now() + milliseconds{50}));
       } catch (const DeadlineExceeded&) {
-        break;
+        // What listens there does not answer: the next connection may reach a better one.
+        drop();
       } catch (...) {
         drop();
         throw;
       }
     }
-    drop();
-    throw ServerUnreachable(endpoint_ + ": no server answered within " +
-                            std::to_string(std::chrono::duration_cast<milliseconds>(timeout).count()) + " ms" + why);
+    const auto whole = std::chrono::duration_cast<milliseconds>(timeout).count();
+    throw unreachable(endpoint_, std::to_string(whole) + " ms", why);
   }
+
+  // Open a connection and greet the server; the answer is waited for as long as the client's own timeout.
+  CallPointer say_hello() {
+    connection_ = std::make_unique<Connection>(*context_, endpoint_, keys_.has_value() ? &*keys_ : nullptr);
+    Parts hello = writer_.hello(calls_.next_id());
+    hello_ = calls_.start("hello", Clock::now() + timeout_, Kind::Welcome);
+    const CallPointer call = hello_;
+    put({call}, hello);
+    return call;
+  }
+
+  // So many handshakes in a row that the server breaks off are no accident: it cannot read what is encrypted for another key.
+  static constexpr int kMaxCutShort = 3;
+  static constexpr const char* kCutShort =
+      "the server broke off the handshake: see whether the server key is its public key, and whether it uses keys at all";
 
   std::shared_ptr<zmq::context_t> context_;
   std::string endpoint_;
   Clock::duration timeout_;
+  std::optional<Keys> keys_;
   std::thread::id owner_;
   Calls calls_;
   RequestWriter writer_;
   std::unique_ptr<Connection> connection_;
+  CallPointer hello_;  // of a connection whose server has not answered yet
+  int cut_short_ = 0;
 };
 
 }  // namespace slotline::detail

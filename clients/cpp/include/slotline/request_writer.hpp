@@ -10,6 +10,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "checksum.hpp"
 #include "errors.hpp"
 #include "lease_state.hpp"
 #include "limits.hpp"
@@ -36,7 +37,20 @@ class RequestWriter {
     builder_.Clear();
     const auto identifiers = builder_.CreateVectorOfStrings({MessageIdentifier()});
     const auto body = CreateHelloBody(builder_, builder_.CreateString("slotline-cpp/0.1.0"), identifiers, true);
-    return finish(Route(id, 0, 0, 0, 0, 0, 0, 0, 0, Kind::Hello, 0, 0), Body::HelloBody, body.Union());
+    return finish(plain_route(id, Kind::Hello), Body::HelloBody, body.Union());
+  }
+
+  // Return the message that tells the server to end a request.
+  Parts cancel(std::uint64_t id) {
+    builder_.Clear();
+    return finish(plain_route(id, Kind::Cancel), Body::CancelBody, CreateCancelBody(builder_).Union());
+  }
+
+  // Return a question about the server's state, or with a name a model's.
+  Parts health(std::uint64_t id, HealthScope scope, const std::string& model) {
+    builder_.Clear();
+    const auto body = CreateHealthBody(builder_, scope, text(model));
+    return finish(plain_route(id, Kind::Health), Body::HealthBody, body.Union());
   }
 
   // Return one request; with may_pack its header is marked as part of a Packed message when it has no frames.
@@ -47,26 +61,36 @@ class RequestWriter {
     std::vector<flatbuffers::Offset<Tensor>> tensors;
     std::size_t room = kMaxInlineTotalBytes;
     std::size_t frame_bytes = 0;
+    Checksum checksum;
+    std::vector<Bytes> in_frames;
+    std::vector<Bytes> in_leases;
     for (const Input& input : inputs) {
       if (input.leased != nullptr) {
         tensors.push_back(leased(input));
+        in_leases.push_back(input.bytes);
         continue;
       }
       const bool is_inline = input.bytes.size() <= std::min(kMaxInlineBytes, room);
       tensors.push_back(tensor(input, is_inline, frames.size()));
       if (is_inline) {
         room -= input.bytes.size();
+        if (options.checksum) checksum.add(input.bytes);
       } else {
+        in_frames.push_back(input.bytes);
         frame_bytes += input.bytes.size();
         frames.push_back(frame(input, options.copy));
       }
+    }
+    if (options.checksum) {
+      for (const Bytes bytes : in_frames) checksum.add(bytes);
+      for (const Bytes bytes : in_leases) checksum.add(bytes);
     }
     const auto flags =
         static_cast<std::uint16_t>((options.idempotent ? kIdempotent : 0) | (may_pack && frames.empty() ? kPacked : 0) |
                                    (options.output_frames.empty() ? 0 : kReplyInLease));
     const Route route(id, options.budget_us, options.born_us, options.key, 0, 0, flags, static_cast<std::uint16_t>(frames.size()),
                       0, Kind::InferRequest, options.priority, 0);
-    Parts parts = finish(route, Body::Infer, body(model, tensors, options).Union());
+    Parts parts = finish(route, Body::Infer, body(model, tensors, options, options.checksum ? checksum.value() : 0).Union());
     const std::size_t bytes = parts[0].size() + frame_bytes;
     check(parts[0].size(), frames.size(), bytes);
     std::move(frames.begin(), frames.end(), std::back_inserter(parts));
@@ -77,6 +101,8 @@ class RequestWriter {
   static constexpr int kIdempotent = static_cast<int>(Flag::Idempotent);
   static constexpr int kPacked = static_cast<int>(Flag::Packed);
   static constexpr int kReplyInLease = static_cast<int>(Flag::ReplyInLease);
+
+  static Route plain_route(std::uint64_t id, Kind kind) { return Route(id, 0, 0, 0, 0, 0, 0, 0, 0, kind, 0, 0); }
 
   // Refuse what the server would cut off instead of answering it.
   void check(std::size_t header_bytes, std::size_t frames, std::size_t bytes) const {
@@ -126,7 +152,7 @@ class RequestWriter {
   }
 
   flatbuffers::Offset<Infer> body(const std::string& model, const std::vector<flatbuffers::Offset<Tensor>>& tensors,
-                                  const Options& options) {
+                                  const Options& options, std::uint64_t checksum) {
     const auto name = builder_.CreateString(model);
     const auto version = text(options.version);
     const auto inputs = builder_.CreateVector(tensors);
@@ -137,7 +163,7 @@ class RequestWriter {
     const auto outputs_at = wanted.empty() ? 0 : builder_.CreateVector(wanted);
     const auto params_at = params.empty() ? 0 : builder_.CreateVector(params);
     return CreateInfer(builder_, name, version, inputs, outputs_at, params_at, text(options.client_request_id),
-                       KeyPolicy::OneByOne, 0, options.finite, 0);
+                       options.key_policy, options.latest_n, options.finite, checksum);
   }
 
   flatbuffers::Offset<Param> param(const std::string& name, const ParamValue& value) {

@@ -23,10 +23,14 @@ using Params = std::map<std::string, ParamValue>;
 
 // What a request may say besides model and inputs.
 struct Options {
-  // Time left for the answer, which is also how long the call lasts; 0 = the client's timeout.
+  // Time left for the answer, which is also how long the call lasts. 0: the lane's default budget holds, and the call lasts as long
+  // as the client's timeout; a client with less patience than that asks for no more than it has.
   std::uint64_t budget_us = 0;
   // Instrument, camera or stream; echoed.
   std::uint64_t key = 0;
+  // What the key means to the server: nothing, one after the other, or that only the newest, or the newest latest_n, count.
+  KeyPolicy key_policy = KeyPolicy::OneByOne;
+  std::uint16_t latest_n = 0;
   // Capture time by the caller's own clock; echoed.
   std::uint64_t born_us = 0;
   // False = never run it twice when a worker dies under it.
@@ -46,8 +50,18 @@ struct Options {
   std::uint8_t priority = 0;
   // Refuse NaN and Inf in the inputs.
   bool finite = false;
-  // A text for logs.
+  // A text of the caller's own.
   std::string client_request_id;
+  // Send the xxh64 of the payload, so that the server refuses what was damaged on the way.
+  bool checksum = false;
+};
+
+// What a server says of its state: "starting", "serving", "degraded" or "draining", and how much it has to do.
+struct Health {
+  bool ok = false;
+  std::string state;
+  std::uint32_t queued = 0;
+  std::uint32_t in_flight = 0;
 };
 
 namespace detail {

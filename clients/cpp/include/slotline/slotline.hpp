@@ -3,5 +3,6 @@
 
 #include "client.hpp"
 #include "errors.hpp"
+#include "keys.hpp"
 #include "result.hpp"
 #include "tensors.hpp"

@@ -3,6 +3,7 @@
 
 #include <slotline/infer_generated.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -125,6 +126,33 @@ Input tensor(std::string name, Shape shape, std::vector<T> values, DType dtype =
 // Let an input look at the caller's own memory, which must stay until the request is sent; with Options::copy = false, see there.
 inline Input borrowed(std::string name, DType dtype, Shape shape, Bytes bytes) {
   return {std::move(name), dtype, std::move(shape), bytes, nullptr, ""};
+}
+
+// Copy an array that does not lie in C order into an input: each step along dimension n is strides[n] bytes, negative ones
+// included, counted from `first`. A picture with padded rows, a part of one, a transposed matrix. With `is_big_endian` the values'
+// bytes are turned about as well. Throws std::invalid_argument for a datatype without a fixed size, a negative dimension or a
+// wrong number of strides.
+inline Input strided(std::string name, DType dtype, Shape shape, const void* first, const std::vector<std::ptrdiff_t>& strides,
+                     bool is_big_endian = false) {
+  const std::size_t item = item_bytes(dtype);
+  if (item == 0 || strides.size() != shape.size())
+    throw std::invalid_argument(name + ": expected a fixed-size datatype and one stride a dimension");
+  std::size_t count = 1;
+  for (const std::int64_t dim : shape) {
+    if (dim < 0) throw std::invalid_argument(name + ": a negative dimension");
+    count *= static_cast<std::size_t>(dim);
+  }
+  std::vector<std::uint8_t> values(count * item);
+  Shape index(shape.size(), 0);
+  auto to = values.begin();
+  for (std::size_t done = 0; done < count; ++done, to += static_cast<std::ptrdiff_t>(item)) {
+    std::ptrdiff_t offset = 0;
+    for (std::size_t dim = 0; dim < shape.size(); ++dim) offset += static_cast<std::ptrdiff_t>(index[dim]) * strides[dim];
+    std::memcpy(&*to, static_cast<const std::uint8_t*>(first) + offset, item);
+    if (is_big_endian) std::reverse(to, to + static_cast<std::ptrdiff_t>(item));
+    for (std::size_t dim = shape.size(); dim > 0 && ++index[dim - 1] == shape[dim - 1]; --dim) index[dim - 1] = 0;
+  }
+  return tensor(std::move(name), std::move(shape), std::move(values), dtype);
 }
 
 // Take an array of byte strings (BYTES) as an input.
