@@ -51,16 +51,22 @@ class Backlog:
         self._levels: dict[int, _Level] = {}
         self._order: list[int] = []
         self._entries = 0
+        self._parked: set[Request] = set()
         self.count = 0
         self.bytes = 0
 
-    def has_room(self, payload_bytes: int) -> bool:
-        """True when one more request of *payload_bytes* is within both bounds."""
-        return self.count < self._max_requests and self.bytes + payload_bytes <= self._max_bytes
+    def has_room(self, payload_bytes: int, requests: int = 1) -> bool:
+        """True when so many more *requests*, *payload_bytes* together, are within both bounds."""
+        return self.count + requests <= self._max_requests and self.bytes + payload_bytes <= self._max_bytes
 
-    def push(self, request: Request) -> None:
-        """Take a request in; the caller asked ``has_room`` before."""
-        number = request.priority or DEFAULT_LEVEL
+    def push(self, request: Request, at_level: int = 0, deadline_ns: int = 0) -> None:
+        """Take a request in; the caller asked ``has_room`` before.
+
+        Args:
+            at_level: where it stands, 0 = where its priority says.
+            deadline_ns: by which it is ordered inside its client, 0 = its own.
+        """
+        number = at_level or request.priority or DEFAULT_LEVEL
         level = self._levels.get(number)
         if level is None:
             level = self._levels[number] = _Level()
@@ -71,10 +77,26 @@ class Backlog:
             # With its quantum at once: who sends now and then must not wait a whole round longer than who always has more.
             waiting = level.by_client[client] = _Waiting(client, deficit_rows=self._quantum_rows)
             level.ring.append(waiting)
-        heapq.heappush(waiting.heap, (request.deadline_ns, request.ticket, request))
+        heapq.heappush(waiting.heap, (deadline_ns or request.deadline_ns, request.ticket, request))
         self._entries += 1
         self.count += 1
         self.bytes += request.payload_bytes
+
+    def park(self, request: Request) -> None:
+        """Take a request in that is not given out before ``unpark``."""
+        self._parked.add(request)
+        self.count += 1
+        self.bytes += request.payload_bytes
+
+    def unpark(self, request: Request) -> None:
+        """Let a parked request have its turn from now on."""
+        self._parked.remove(request)
+        self._forget(request)
+        self.push(request)
+
+    def is_parked(self, request: Request) -> bool:
+        """Return whether *request* waits here without a turn."""
+        return request in self._parked
 
     def pop(self) -> Request | None:
         """Take out the request whose turn it is; None when nothing waits."""
@@ -90,12 +112,15 @@ class Backlog:
     def discard(self, request: Request) -> None:
         """Count out a request that ended while it waited; its entry is skipped later, or swept."""
         self._forget(request)
-        if self._entries > 2 * self.count + SWEEP_ABOVE:
+        if request in self._parked:
+            self._parked.remove(request)
+        elif self._entries > 2 * self.count + SWEEP_ABOVE:
             self._sweep()
 
     def waiting(self) -> list[Request]:
         """Return all that wait, in no order."""
-        return [r for level in self._levels.values() for w in level.ring for (_, _, r) in w.heap if r.state == QUEUED]
+        heaps = [waiting.heap for level in self._levels.values() for waiting in level.ring]
+        return [*self._parked, *(request for heap in heaps for (_, _, request) in heap if request.state == QUEUED)]
 
     def _forget(self, request: Request) -> None:
         self.count -= 1
@@ -137,4 +162,4 @@ class Backlog:
                 heapq.heapify(waiting.heap)
             level.ring = deque(waiting for waiting in level.ring if waiting.heap)
             level.by_client = {waiting.client: waiting for waiting in level.ring}
-        self._entries = self.count
+        self._entries = self.count - len(self._parked)

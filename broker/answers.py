@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
+
 from schemas.config import ServerConfig
 from schemas.messages import (
     Body,
@@ -16,7 +18,7 @@ from schemas.messages import (
     Welcome,
 )
 from schemas.params import Params
-from schemas.status import VERSION, Code, ControlOp, HealthScope, RequestError
+from schemas.status import VERSION, Code, ControlOp, HealthScope, RequestError, printable
 from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_LIST, MAX_STATS
 
 from . import accelerator
@@ -24,9 +26,13 @@ from .core import Core
 from .lanes import Lane
 from .lease_door import LeaseDoor
 from .life import Client
+from .metrics import Snapshot, of_client
 from .outbox import Outbox
+from .roster import Roster
 
 SERVER = f"slotline/{VERSION}"
+# Whose ledgers are told.
+TOP_CLIENTS = 8
 EXTENSIONS = ("packed", "deadline_budget", "born_us")
 
 
@@ -43,6 +49,7 @@ class Answers:
         self._lanes = {lane.plan.name: lane for lane in core.lanes}
         self._lease_door = lease_door
         self.outboxes: list[Outbox] = []
+        self.rosters: list[Roster] = []
         self._accelerated = accelerator.load()[0] is not None
 
     def answer(self, client: Client, body: object, *, is_control: bool) -> Body:
@@ -74,8 +81,7 @@ class Answers:
 
     def stats(self) -> Params:
         """Return every counter by name; the ledger is compared with what is really in flight."""
-        finals_waiting = sum(outbox.finals_waiting for outbox in self.outboxes)
-        ledger = self._core.ledger.snapshot(self._core.in_flight + finals_waiting)
+        ledger = self.ledger()
         codes = ledger.pop("codes")
         assert isinstance(codes, dict)
         stats: dict[str, int | float | str | bool] = {f"ledger.{k}": v for k, v in ledger.items() if not isinstance(v, dict)}
@@ -84,6 +90,22 @@ class Answers:
         stats |= {f"leases.{name}": count for name, count in self._core.leases.stats().items()} if self._core.leases.count else {}
         for lane in self._core.lanes:
             stats |= {f"lane.{lane.plan.name}.{key}": value for key, value in _lane_stats(lane).items()}
+        return stats | self._client_stats()
+
+    def ledger(self) -> Snapshot:
+        """Return the ledger, compared with what is really in flight."""
+        finals_waiting = sum(outbox.finals_waiting for outbox in self.outboxes)
+        return self._core.ledger.snapshot(self._core.in_flight + finals_waiting)
+
+    def _client_stats(self) -> dict[str, int | float | str | bool]:
+        """Return the ledgers of the connections that sent most. They are numbered: a routing id is nobody's business."""
+        clients = [client for roster in self.rosters for client in roster.clients.values() if client.received]
+        stats: dict[str, int | float | str | bool] = {}
+        for rank, client in enumerate(nlargest(TOP_CLIENTS, clients, key=lambda client: client.received), 1):
+            in_flight = len(client.in_flight) + sum(outbox.finals_for(client) for outbox in self.outboxes)
+            stats[f"client.{rank}.name"] = printable(client.name)
+            ledger = of_client(client.received, client.finals, in_flight)
+            stats |= {f"client.{rank}.{key}": value for key, value in ledger.items()}
         return stats
 
     def _welcome(self, client: Client, *, is_control: bool) -> Welcome:
@@ -145,6 +167,7 @@ class Answers:
 
 def _lane_stats(lane: Lane) -> dict[str, int | float | str | bool]:
     used, effects = lane.slots.used_count, lane.plan.batch_effects
+    causes, mean_rows = lane.batches()
     return {
         "ready": lane.is_ready,
         "reason": lane.unavailable,
@@ -155,7 +178,11 @@ def _lane_stats(lane: Lane) -> dict[str, int | float | str | bool]:
         "slots_free": lane.slots.count - used,
         "slots_waiting": len(lane.waiting),
         "slots_condemned": len(lane.slots.condemned),
+        "slots_kept": lane.kept,
+        "slots_overheld": lane.overheld,
         "window": lane.window.size,
+        **{f"batches.{cause}": count for cause, count in causes.items()},
+        "batch_rows": round(mean_rows, 3),
         "batch_dependent": "unknown" if effects is None else ", ".join(name for name, _ in effects),
         "replicas": "/".join(str(len(serving)) for serving in lane.replicas),
     }

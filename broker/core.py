@@ -6,45 +6,33 @@ The table it follows is ``life.TRANSITIONS``.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from schemas.hop import HopKind
-from schemas.status import Code
+from schemas.status import Code, KeyPolicy
 
 from . import life
+from .endings import Ended, Endings
 from .lanes import Lane
 from .leases import LeasePool, no_leases
-from .life import Client, Request
+from .life import Request
 from .metrics import Ledger
+from .refusals import Refusal, busy, too_short
 from .suspects import mark_running_call, why_not_again
 
 _NO_REPLICA = int(HopKind.NO_REPLICA)
+_ORDERED = int(KeyPolicy.ORDERED)
 # NO_REPLICA answers for one request before it is given up; each wait for a replica counts one.
 MAX_NO_REPLICA = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request was not taken."""
-
-    code: Code
-    retry_after_us: int = 0
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A request that ends without a result: answer it with *code*."""
-
-    request: Request
-    code: Code
-    message: str = ""
+_ENDED_BY_DRAIN = life.LIVE - {life.KEPT}
 
 
 class Core:
-    """All lanes and clients. Every method is called by the broker's main thread."""
+    """All lanes and clients. Every method is called by the broker's main thread.
+
+    Attributes:
+        endings: how requests end; what is called for each request or turn is at hand here too.
+    """
 
     def __init__(self, lanes: list[Lane], ledger: Ledger, *, max_in_flight: int, leases: LeasePool | None = None) -> None:
         self.lanes = lanes
@@ -53,9 +41,14 @@ class Core:
         self.live: set[int] = {0}
         self.draining = False
         self._max_in_flight = max_in_flight
-        self._deadlines: list[tuple[int, int, Request]] = []
         self._ticket = 0
-        self._live_requests = 0
+        self.endings = Endings(ledger, self.leases)
+        self.finish = self.endings.finish
+        self.expired = self.endings.expired
+        self.next_deadline_ns = self.endings.next_deadline_ns
+        self.cancel = self.endings.cancel
+        self.gone = self.endings.gone
+        self._end = self.endings.end
 
     # --- coming in -------------------------------------------------------------------------------------------------------
 
@@ -66,30 +59,34 @@ class Core:
             return Refusal(Code.DRAINING, 1_000_000, "the server is shutting down")
         if lane.unavailable:
             return Refusal(Code.MODEL_UNAVAILABLE, 1_000_000, lane.unavailable)
+        if request.deadline_ns - request.arrived_ns < lane.window.path_ns and not lane.probes.lets(request):
+            return Refusal(Code.DEADLINE_EXCEEDED, 0, too_short(request, request.arrived_ns))
+        if request.policy > _ORDERED:
+            self._supersede(request)
         if len(client.in_flight) + client.orphans >= self._max_in_flight or not lane.backlog.has_room(request.payload_bytes):
-            return self._busy(lane, client, request.payload_bytes)
-        self._ticket = ticket = self._ticket + 1
-        request.ticket = ticket
+            self._ticket += 1
+            return busy(lane, client, request.payload_bytes, self._ticket)
+        self._ticket += 1
+        request.ticket = self._ticket
         client.in_flight[request.request_id] = request
-        lane.backlog.push(request)
-        heapq.heappush(self._deadlines, (request.deadline_ns, ticket, request))
-        self._live_requests += 1
+        if request.policy:
+            lane.lines.push(request)
+        else:
+            lane.backlog.push(request)
+        self.endings.add(request)
         self.leases.hold(request)
         return None
 
-    def _busy(self, lane: Lane, client: Client, payload_bytes: int) -> Refusal:
-        """Say which limit is reached, and when to come again."""
-        if lane.backlog.has_room(payload_bytes):
-            reason = f"{len(client.in_flight) + client.orphans} requests of this client are in flight, server.max_in_flight"
-        else:
-            reason = f"the backlog of lane {lane.plan.name} is full: {lane.backlog.count} requests, {lane.backlog.bytes} bytes"
-        return Refusal(Code.BUSY, self._retry_after_us(lane), reason)
-
-    def _retry_after_us(self, lane: Lane) -> int:
-        """Return what the backlog is worth, +-25 % so that refused clients do not come back together."""
-        self._ticket += 1
-        spread = 0.75 + (self._ticket * 2654435761 % 4096) / 8192
-        return int(lane.window.backlog_ns(lane.backlog.count + 1) * spread / 1000) or 1
+    def _supersede(self, request: Request) -> None:
+        """End the waiting requests of its key that *request* takes the place of, if it can be taken then."""
+        lane, client = request.lane, request.client
+        older = lane.lines.superseded_by(request)
+        freed_bytes = sum(one.payload_bytes for one in older)
+        own = sum(one.client is client for one in older)
+        is_within_share = len(client.in_flight) + client.orphans - own < self._max_in_flight
+        if is_within_share and lane.backlog.has_room(request.payload_bytes - freed_bytes, 1 - len(older)):
+            reason = f"a newer request of key {request.key} took its place"
+            self.endings.early += [self._end(one, life.SUPERSEDE, Code.SUPERSEDED, reason) for one in older]
 
     # --- going to the stages ---------------------------------------------------------------------------------------------
 
@@ -100,13 +97,34 @@ class Core:
             return jobs
         slots, backlog = lane.slots, lane.backlog
         room = min(limit - len(jobs), lane.window.size - lane.dispatched, slots.free_count)
+        soonest_ns, max_age_ns = now_ns + lane.window.path_ns, lane.plan.max_age_ns
         while room > 0 and (request := backlog.pop()) is not None:
+            if (request.deadline_ns < soonest_ns or max_age_ns) and self._comes_too_late(request, now_ns):
+                continue
             request.step(life.DISPATCH)
             slots.allocate(request)
             request.dispatched_ns = now_ns
+            if request.line is not None:
+                request.line.dispatched(request)
             jobs.append(request)
             room -= 1
         return jobs
+
+    def _comes_too_late(self, request: Request, now_ns: int) -> bool:
+        """End *request*, just taken from the backlog, when it is too old or cannot be finished in time; say whether it ended."""
+        lane = request.lane
+        age_ns = now_ns - request.born_us * 1000 if request.born_us else 0
+        if 0 < lane.plan.max_age_ns < age_ns:
+            limit_us = lane.plan.max_age_ns // 1000
+            reason = f"{age_ns // 1000} us old, lane.{lane.plan.name}.max_age_us is {limit_us}"
+            self.endings.drop(request, reason, "born_us")
+        elif request.deadline_ns <= now_ns:
+            self.endings.drop(request, "its budget ran out in the backlog")
+        elif request.deadline_ns - now_ns < lane.window.path_ns and not lane.probes.lets(request):
+            self.endings.drop(request, too_short(request, now_ns))
+        else:
+            return False
+        return True
 
     def _waiting_jobs(self, lane: Lane, now_ns: int) -> list[Request]:
         jobs: list[Request] = []
@@ -136,24 +154,18 @@ class Core:
         if kind == _NO_REPLICA and request.state == life.HELD:
             return self._wait_for_replica(lane, request, stage)
         was_orphan = request.state == life.ORPHAN
+        if request.line is not None and not was_orphan and request.line.keeps(request, (code, stage)):
+            request.step(life.KEEP)
+            lane.slots.take_back(slot)
+            lane.kept += 1
+            return None
         event = life.NO_REPLICA if kind == _NO_REPLICA else life.RETURN_ERROR if code else life.RETURN_OK
         request.step(event)
         lane.slots.take_back(slot)
         if was_orphan:
-            self._free_orphan(request)
+            self.endings.free_orphan(request)
             return None
         return request
-
-    def finish(self, request: Request) -> None:
-        """Free the slot of a request that was answered from it; its reply is a copy by now."""
-        request.lane.slots.free(request.slot)
-        self._forget(request)
-
-    def _free_orphan(self, request: Request) -> None:
-        """Free the slot of a request that was answered before: no stage has it any more."""
-        request.client.orphans -= 1
-        request.lane.slots.free(request.slot)
-        self.leases.release(request)
 
     def _wait_for_replica(self, lane: Lane, request: Request, stage: int) -> Ended | None:
         request.step(life.NO_REPLICA)
@@ -165,43 +177,7 @@ class Core:
             return self._end(request, life.DRAIN, Code.STAGE_DIED, "no process served this stage, too often")
         return None
 
-    # --- ending early ----------------------------------------------------------------------------------------------------
-
-    def expired(self, now_ns: int) -> list[Ended]:
-        """End the requests whose deadline has passed; what is with the stages becomes an orphan until its hop returns."""
-        heap, ended = self._deadlines, []
-        while heap and heap[0][0] <= now_ns:
-            request = heapq.heappop(heap)[2]
-            if request.state in life.LIVE:
-                where = "in the backlog" if request.state == life.QUEUED else "with the stages"
-                ended.append(self._end(request, life.EXPIRE, Code.DEADLINE_EXCEEDED, f"its budget ran out {where}"))
-        if len(heap) > 2 * self._live_requests + 1024:
-            self._deadlines = [entry for entry in heap if entry[2].state in life.LIVE]
-            heapq.heapify(self._deadlines)
-        return ended
-
-    def next_deadline_ns(self) -> int | None:
-        """Return the earliest deadline that may still matter; None when nothing waits."""
-        return self._deadlines[0][0] if self._deadlines else None
-
-    def cancel(self, client: Client, request_id: int) -> Ended | None:
-        """End the one request with exactly this id, if it is in flight."""
-        request = client.in_flight.get(request_id)
-        return None if request is None else self._end(request, life.CANCEL, Code.CANCELLED, "cancelled by its client")
-
-    def gone(self, client: Client) -> int:
-        """Forget a client that cannot be reached; return how many of its requests ended undeliverable.
-
-        A request that is being answered right now is not among them: its fate is counted by the one who sends, who calls
-        ``finish`` afterwards.
-        """
-        requests = [request for request in client.in_flight.values() if request.state in life.LIVE]
-        for request in requests:
-            self._end(request, life.GONE, Code.NONE)
-            self.leases.release(request)
-        client.gone = True
-        self.ledger.undeliverable += len(requests)
-        return len(requests)
+    # --- lanes and the server that end -----------------------------------------------------------------------------------------
 
     def make_unavailable(self, lane: Lane, reason: str) -> list[Ended]:
         """Answer what waits in a lane that cannot start, and refuse what comes until ``reason`` is taken back."""
@@ -215,29 +191,10 @@ class Core:
         return [self._end(request, life.DRAIN, Code.MODEL_UNAVAILABLE, request.lane.unavailable) for request in stuck]
 
     def drain_rest(self) -> list[Ended]:
-        """End everything that is left when the time to drain is over."""
+        """End everything that is left when the time to drain is over; kept answers leave when the last elder has ended."""
         rest = [r for lane in self.lanes for r in (*lane.backlog.waiting(), *lane.slots.requests) if r is not None]
         late = "not finished before the server had to stop"
-        return [self._end(request, life.DRAIN, Code.DRAINING, late) for request in rest if request.state in life.LIVE]
-
-    def _end(self, request: Request, event: int, code: Code, message: str = "") -> Ended:
-        """Take *request* out of wherever it is; a slot that stages may touch stays taken."""
-        lane, before = request.lane, request.state
-        after = request.step(event)
-        if before == life.QUEUED:
-            lane.backlog.discard(request)
-        elif before == life.WAITING:
-            lane.waiting.remove(request)
-            lane.slots.free(request.slot)
-        if after in (life.ORPHAN, life.CONDEMNED_ORPHAN):
-            request.client.orphans += 1
-        self._forget(request)
-        return Ended(request, code, message)
-
-    def _forget(self, request: Request) -> None:
-        del request.client.in_flight[request.request_id]
-        request.payload = None
-        self._live_requests -= 1
+        return [self._end(request, life.DRAIN, Code.DRAINING, late) for request in rest if request.state in _ENDED_BY_DRAIN]
 
     # --- deaths ----------------------------------------------------------------------------------------------------------
 
@@ -287,7 +244,7 @@ class Core:
                     request.stage = 0
                     lane.waiting.append(request)
                 else:
-                    self._free_orphan(request)
+                    self.endings.free_orphan(request)
 
     @property
     def in_flight(self) -> int:

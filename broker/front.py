@@ -19,7 +19,8 @@ from schemas.wire import MAX_FRAMES, MAX_HEADER_BYTES, MAX_PACKED, ROUTE, Ids
 from . import accelerator
 from .accelerator import HAS_DELIMITER, HAS_MORE, IS_UNKNOWN
 from .answers import Answers
-from .core import Core, Ended
+from .core import Core
+from .endings import Ended
 from .intake import Frame, Intake
 from .life import Client, Request
 from .marks import mark
@@ -63,6 +64,7 @@ class Front:
         self._ledger = core.ledger
         self._answers = answers
         answers.outboxes.append(outbox)
+        answers.rosters.append(roster)
         self._intake = intake
         self.roster = roster
         # The same bound for a whole message as for one frame.
@@ -173,6 +175,7 @@ class Front:
                 self._refuse_unread(client, header, error, is_malformed=False)
             return
         self._ledger.received += 1
+        client.received += 1
         try:
             request = self._read_request(client, layout, route, header, frames, now_ns)
         except RequestError as error:
@@ -246,6 +249,7 @@ class Front:
         route = route_if_readable(header) if len(header) <= MAX_HEADER_BYTES else None
         if route is not None and route.kind == _INFER and self._intake is not None:
             self._ledger.received += 1
+            client.received += 1
             self._refuse(client, route.request_id, (route.request_id, route.born_us, route.key), error)
             return
         if is_malformed or route is None:
@@ -268,7 +272,7 @@ class Front:
 
     def answer_ended(self, ended: Ended, message: str = "") -> None:
         """Answer a request that ended without a result."""
-        self.answer_error(ended.request, ended.code, message or ended.message)
+        self.answer_error(ended.request, ended.code, message or ended.message, field=ended.field)
 
     def answer_error(self, request: Request, code: Code, message: str, *, stage: str = "", field: str = "") -> None:
         """Answer *request* with an error."""

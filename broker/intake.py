@@ -14,6 +14,7 @@ from schemas.checksum import check_payload
 from schemas.inputs import FLOATS, IN_PLACE, Copy, check_content, check_inputs, descriptor_words, place_inputs
 from schemas.layout import Layout, check_route, read_checksum
 from schemas.lease_regions import LeaseRegions
+from schemas.plan import LanePlan
 from schemas.status import Code, Flag, KeyPolicy, RequestError
 from schemas.tensors import DType
 from schemas.wire_tensors import Lease, WireTensor
@@ -27,9 +28,11 @@ Frame: TypeAlias = bytes | memoryview
 
 # Bindings kept, one for each layout that clients use, as many as a LayoutCache keeps; more are made anew, nothing is lost.
 MAX_BINDINGS = 1024
+# The clock is read once a turn, and what came in it is younger by as much as the turn takes.
+CLOCK_SLACK_NS = 1_000_000_000
 # Plain integers: an enum's operators cost 1 us each.
 _STREAM = int(Flag.STREAM)
-_REPLY_IN_LEASE = int(Flag.REPLY_IN_LEASE)
+_INTO_LEASE = int(Flag.REPLY_IN_LEASE)
 _IDEMPOTENT = int(Flag.IDEMPOTENT)
 
 
@@ -50,6 +53,8 @@ class Binding:
     copies: tuple[Copy, ...]
     descriptors: Words | None
     needs_look: bool
+    policy: int
+    latest_n: int
     wishes: tuple[Wish, ...] = ()
     snapshots: tuple[Lease, ...] = ()
 
@@ -105,16 +110,14 @@ class Intake:
         """
         check_route(route, layout, len(frames))
         binding = self._bindings.get(layout.key) or self._bind(layout)
-        budget_us, flags = route[1], route[6]
-        if flags & _STREAM:
-            raise RequestError(Code.NOT_SUPPORTED, field="flags", expected="no STREAM", got=Flag(flags))
-        if budget_us > self._max_budget_us:
-            raise RequestError(Code.BAD_PARAM, field="budget_us", expected=f"at most {self._max_budget_us}", got=budget_us)
-        held = self._find_leases(client, binding, flags) if binding.wishes or flags & _REPLY_IN_LEASE else ()
-        frames = [*frames, *map(self._snapshot, binding.snapshots)] if binding.snapshots else frames
+        budget_us, flags, plan = route[1], route[6], binding.lane.plan
+        if flags & _STREAM or budget_us > self._max_budget_us:
+            raise self._not_served(flags, budget_us)
+        if binding.policy or plan.max_age_ns:
+            _check_marks(route, binding, now_ns)
+        held, frames = self._leased(client, binding, flags, frames) if binding.wishes or flags & _INTO_LEASE else ((), frames)
         if binding.needs_look or frames:
             _look_at(binding, header, frames)
-        plan = binding.lane.plan
         return Request(
             0,
             client,
@@ -129,18 +132,29 @@ class Intake:
             route[2],
             route[3],
             bool(flags & _IDEMPOTENT) and plan.idempotent,
+            binding.policy,
+            binding.latest_n,
             leases=held,
         )
 
-    def _find_leases(self, client: Client, binding: Binding, flags: int) -> tuple[Held, ...]:
-        check_flag(binding.wishes, is_set=bool(flags & _REPLY_IN_LEASE), has_leases=self._leases.count > 0)
-        return tuple(self._leases.find(client, wish) for wish in binding.wishes)
+    def _leased(
+        self, client: Client, binding: Binding, flags: int, frames: Sequence[Frame]
+    ) -> tuple[tuple[Held, ...], Sequence[Frame]]:
+        """Return the frames of leases that a request names, and its payload frames with those that were copied behind them."""
+        check_flag(binding.wishes, is_set=bool(flags & _INTO_LEASE), has_leases=self._leases.count > 0)
+        held = tuple(self._leases.find(client, wish) for wish in binding.wishes)
+        return held, [*frames, *map(self._snapshot, binding.snapshots)]
 
     def _snapshot(self, lease: Lease) -> bytes:
         """Return a leased frame's bytes as they are now: what is checked must be what the stages get."""
         assert self._lease_regions is not None, "a pool without regions finds no lease"
         at = lease.frame * self._leases.form.stride
         return self._lease_regions.region(lease.region)[at : at + lease.nbytes].tobytes()
+
+    def _not_served(self, flags: int, budget_us: int) -> RequestError:
+        if flags & _STREAM:
+            return RequestError(Code.NOT_SUPPORTED, field="flags", expected="no STREAM", got=Flag(flags))
+        return RequestError(Code.BAD_PARAM, field="budget_us", expected=f"at most {self._max_budget_us}", got=budget_us)
 
     def fill(self, request: Request) -> None:
         """Copy a request's payload into its slot: the one copy on the way in. One that runs again finds it there."""
@@ -168,15 +182,11 @@ class Intake:
             raise RequestError(Code.MODEL_NOT_FOUND, field="model", expected=f"one of {known}", got=layout.model)
         if layout.version not in ("", lane.plan.version):
             raise RequestError(Code.VERSION_NOT_FOUND, field="version", expected=lane.plan.version, got=layout.version)
-        _check_supported(layout)
+        _check_supported(layout, lane.plan)
         wishes = lease_wishes(layout, has_leases=self._leases.count > 0)
         link = lane.plan.links[0]
         rows = check_inputs(layout.tensors, lane.plan)
-        known_outputs = {spec.name for spec in lane.plan.outputs}
-        for name in layout.outputs if known_outputs else ():
-            if name not in known_outputs:
-                known = ", ".join(sorted(known_outputs))
-                raise RequestError(Code.BAD_NAME, field="outputs", expected=f"some of {known}", got=name)
+        _check_outputs(layout, lane.plan)
         tensors, snapshots = staying_tensors(layout, lane.plan) if wishes else (layout.tensors, ())
         placed = place_inputs(tensors, lane.plan, self._leases.form.stride)
         copies = tuple(copy for copy in placed if copy.frame != IN_PLACE)
@@ -193,6 +203,8 @@ class Intake:
             descriptor_words(placed, link) if has_descriptors else None,
             layout.checksum_at >= 0
             or any(t.dtype == DType.BYTES or (layout.finite and t.dtype in FLOATS) for t in layout.tensors),
+            int(layout.key_policy),
+            1 if layout.key_policy == KeyPolicy.LATEST_ONLY else layout.latest_n,
             wishes,
             snapshots,
         )
@@ -203,12 +215,34 @@ class Intake:
         return binding
 
 
-def _check_supported(layout: Layout) -> None:
-    if layout.key_policy != KeyPolicy.ONE_BY_ONE:
-        raise RequestError(Code.NOT_SUPPORTED, field="key_policy", expected="ONE_BY_ONE", got=layout.key_policy.name)
+def _check_outputs(layout: Layout, plan: LanePlan) -> None:
+    known = {spec.name for spec in plan.outputs}
+    for name in layout.outputs if known else ():
+        if name not in known:
+            raise RequestError(Code.BAD_NAME, field="outputs", expected=f"some of {', '.join(sorted(known))}", got=name)
+
+
+def _check_supported(layout: Layout, plan: LanePlan) -> None:
+    if layout.latest_n and layout.key_policy != KeyPolicy.LATEST_N:
+        expected = f"0 with {layout.key_policy.name}"
+        raise RequestError(Code.BAD_PARAM, field="latest_n", expected=expected, got=layout.latest_n)
+    if layout.latest_n > plan.backlog:
+        expected = f"at most {plan.backlog} (lane.{plan.name}.backlog)"
+        raise RequestError(Code.BAD_PARAM, field="latest_n", expected=expected, got=layout.latest_n)
 
 
 # --- the checks of one message -------------------------------------------------------------------------------------------
+
+
+def _check_marks(route: Sequence[int], binding: Binding, now_ns: int) -> None:
+    """Check born_us and key where the lane's age limit or the request's policy uses them."""
+    born_us, key = route[2], route[3]
+    if binding.policy and not key:
+        raise RequestError(Code.BAD_PARAM, field="key", expected=f"not 0 with {binding.layout.key_policy.name}", got=0)
+    # From another clock, most of all the wall clock, it would never be old.
+    if binding.lane.plan.max_age_ns and born_us * 1000 > now_ns + CLOCK_SLACK_NS:
+        expected = f"0, or a time of this host's monotonic clock, now {now_ns // 1000}"
+        raise RequestError(Code.BAD_PARAM, field="born_us", expected=expected, got=born_us)
 
 
 def _look_at(binding: Binding, header: bytes, frames: Sequence[Frame]) -> None:

@@ -15,6 +15,9 @@ from .life import Client
 from .marks import release_header
 from .outbox import Outbox, Reply
 
+# Between two pieces of a region that is cleaned.
+CLEANING_NS = 1_000_000
+
 
 class Lending:
     """What the server lends; a server without leases has none of *regions* and no *door*."""
@@ -29,10 +32,13 @@ class Lending:
             path = socket_path(config.server.endpoint, spawn.directory)
             self.door = LeaseDoor(self.pool, spawn.leases, self.regions, path)
 
-    def turn(self, outbox: Outbox, *, has_news: bool) -> bool:
-        """Lend regions, take them back, tell clients which frames are free since their answers; return whether to come soon."""
+    def turn(self, outbox: Outbox, now_ns: int, due_ns: int, *, has_news: bool) -> int:
+        """Lend regions, take them back, tell clients which frames are free since their answers.
+
+        Return when the next turn is due: *due_ns*, or soon while a region is being cleaned.
+        """
         if self.door is None:
-            return False
+            return due_ns
         if has_news:
             self.door.turn()
         released, self.pool.released = self.pool.released, []
@@ -40,7 +46,7 @@ class Lending:
             if not request.client.gone:
                 header = release_header((request.request_id, request.born_us, request.key))
                 outbox.put(request.client, Reply(header, (), None))
-        return self.door.clean()
+        return min(due_ns, now_ns + CLEANING_NS) if self.door.clean() else due_ns
 
     def client_gone(self, client: Client) -> None:
         """End the leases of a connection that cannot be reached."""

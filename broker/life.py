@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .key_lines import Line
     from .lanes import Lane
     from .leases import Held
 
-# States. QUEUED waits for a slot in the backlog; WAITING has a slot and waits for a process; HELD is with the stages; CONDEMNED
-# had its holder die and waits until nobody can touch the slot. ORPHAN and CONDEMNED_ORPHAN are the same, already answered.
-QUEUED, WAITING, HELD, ORPHAN, CONDEMNED, CONDEMNED_ORPHAN, DONE = range(7)
-STATE_NAMES = ("QUEUED", "WAITING", "HELD", "ORPHAN", "CONDEMNED", "CONDEMNED_ORPHAN", "DONE")
+# States. QUEUED waits for a slot in the backlog; WAITING has a slot and waits for a process; HELD is with the stages; KEPT is
+# back from them and waits for an elder of its Ordered key; CONDEMNED had its holder die and waits until nobody can touch the
+# slot. ORPHAN and CONDEMNED_ORPHAN are HELD and CONDEMNED, already answered.
+QUEUED, WAITING, HELD, KEPT, ORPHAN, CONDEMNED, CONDEMNED_ORPHAN, DONE = range(8)
+STATE_NAMES = ("QUEUED", "WAITING", "HELD", "KEPT", "ORPHAN", "CONDEMNED", "CONDEMNED_ORPHAN", "DONE")
 
 # Events.
-(DISPATCH, RETURN_OK, RETURN_ERROR, NO_REPLICA, EXPIRE, CANCEL, GONE, REAPED, GIVE_UP, QUIET, SUPERSEDE, DRAIN) = range(12)
+(DISPATCH, RETURN_OK, RETURN_ERROR, KEEP, RELEASE, NO_REPLICA, EXPIRE, CANCEL, GONE, REAPED, GIVE_UP, QUIET, SUPERSEDE,
+ DRAIN) = range(14)  # fmt: skip
 EVENT_NAMES = (
-    "dispatch", "return_ok", "return_error", "no_replica", "expire", "cancel", "gone", "reaped", "give_up", "quiet", "superseded",
-    "drain",
+    "dispatch", "return_ok", "return_error", "return_before_elder", "elder_gone", "no_replica", "expire", "cancel", "gone",
+    "reaped", "give_up", "quiet", "superseded", "drain",
 )  # fmt: skip
 
 # (state, event) -> state. What is not here cannot happen; reaching for it is a fault of ours and ends the broker.
@@ -40,12 +43,18 @@ TRANSITIONS: dict[tuple[int, int], int] = {
     (WAITING, DRAIN): DONE,
     (HELD, RETURN_OK): DONE,
     (HELD, RETURN_ERROR): DONE,
+    (HELD, KEEP): KEPT,
     (HELD, NO_REPLICA): WAITING,
     (HELD, EXPIRE): ORPHAN,
     (HELD, CANCEL): ORPHAN,
     (HELD, GONE): ORPHAN,
     (HELD, DRAIN): ORPHAN,
     (HELD, REAPED): CONDEMNED,
+    (KEPT, RELEASE): DONE,
+    (KEPT, EXPIRE): DONE,
+    (KEPT, CANCEL): DONE,
+    (KEPT, GONE): DONE,
+    (KEPT, DRAIN): DONE,
     (ORPHAN, RETURN_OK): DONE,
     (ORPHAN, RETURN_ERROR): DONE,
     (ORPHAN, NO_REPLICA): DONE,
@@ -65,16 +74,17 @@ TABLE = tuple(
 )
 
 # States in which the request has a slot, and those in which its client still waits for an answer.
-WITH_SLOT = frozenset({WAITING, HELD, ORPHAN, CONDEMNED, CONDEMNED_ORPHAN})
-LIVE = frozenset({QUEUED, WAITING, HELD, CONDEMNED})
+WITH_SLOT = frozenset({WAITING, HELD, KEPT, ORPHAN, CONDEMNED, CONDEMNED_ORPHAN})
+WITH_STAGES = frozenset({HELD, ORPHAN, CONDEMNED, CONDEMNED_ORPHAN})
+LIVE = frozenset({QUEUED, WAITING, HELD, KEPT, CONDEMNED})
 
 
 @dataclass(slots=True, eq=False)
 class Client:
     """One connection: its requests in flight by the client's own ids, its orphans (answered, still in a slot), its leases.
 
-    *fair* is whose turn its requests take: the connection's own, or its key's, shared by all connections of that key. *barred* is
-    why nothing more is taken from it, "" as long as it is welcome.
+    *received* and *finals*, by code, are its part of the ledger. *fair* is whose turn its requests take: the connection's own, or
+    its key's, shared by all connections of that key. *barred* is why nothing more is taken from it, "" as long as it is welcome.
     """
 
     identity: bytes
@@ -83,6 +93,8 @@ class Client:
     packed_replies: bool = False
     delimiter: bool = False
     gone: bool = False
+    received: int = 0
+    finals: dict[int, int] = field(default_factory=dict)
     name: str = ""
     fair: bytes = b""
     barred: str = ""
@@ -98,6 +110,7 @@ class Request:
     """One accepted request. The shell's part (*payload*) is not looked at here; times are ns of the monotonic clock.
 
     *leases* are the frames of leases that it uses, until no stage can read them any more.
+    *policy* is what *key* means (a ``KeyPolicy``, 0 = nothing); *line* then is what it shares with the others of its key.
     """
 
     ticket: int
@@ -113,6 +126,8 @@ class Request:
     born_us: int = 0
     key: int = 0
     idempotent: bool = False
+    policy: int = 0
+    latest_n: int = 0
     state: int = QUEUED
     slot: int = -1
     stage: int = 0
@@ -121,6 +136,7 @@ class Request:
     no_replica: int = 0
     lone: bool = False
     dispatched_ns: int = 0
+    line: Line | None = None
     leases: tuple[Held, ...] = ()
 
     def step(self, event: int) -> int:

@@ -20,11 +20,6 @@ def mark(header: bytes, flags: int) -> bytes:
     return bytes(patched)
 
 
-def mark_packed(header: bytes) -> bytes:
-    """Return *header*, one of ours, marked as part of a Packed message."""
-    return mark(header, int(Flag.PACKED))
-
-
 def release_header(ids: Ids) -> bytes:
     """Return the message that the frames of a request, answered before, are free now."""
     request_id, born_us, key = ids

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from schemas.status import Flag
 from schemas.wire import MAX_PACKED
 
 from . import accelerator
 from .life import Client
+from .marks import mark
 
 # A client that has not read for this long is treated as gone.
 MAX_AGE_NS = 10_000_000_000
@@ -24,6 +26,7 @@ FULL_OUTBOXES = 4
 # From here on a frame is handed to ZeroMQ by reference instead of being copied again.
 BY_REFERENCE_BYTES = 65_536
 
+_PACKED = int(Flag.PACKED)
 _SENT, _FULL, _GONE = range(3)
 _MORE = zmq.SNDMORE | zmq.NOBLOCK
 
@@ -111,8 +114,8 @@ class Outbox:
             at, error = self._send_many(messages, 0)
             if error not in (0, errno.EAGAIN, errno.EHOSTUNREACH):
                 raise zmq.ZMQError(error)
-            for _, reply in batch[:at]:
-                self._count(reply)
+            for client, reply in batch[:at]:
+                self._count(client, reply)
         # From the first that could not be sent on, one by one: who is full or gone is found out and treated so.
         for client, reply in batch[at:]:
             self._send_or_keep(client, [reply], reply.header, ())
@@ -137,7 +140,7 @@ class Outbox:
                 reply = waiting.replies[0]
                 fate = self._try(client, reply.header, reply.frames)
                 if fate == _SENT:
-                    self._count(waiting.replies.popleft())
+                    self._count(client, waiting.replies.popleft())
                     waiting.payload_bytes -= _size(reply)
                     self._waiting_bytes -= _size(reply)
                     waiting.since_ns = now_ns
@@ -152,7 +155,7 @@ class Outbox:
         fate = _FULL if client in self._waiting else _GONE if client.gone else self._try(client, header, frames)
         if fate == _SENT:
             for reply in replies:
-                self._count(reply)
+                self._count(client, reply)
         elif fate == _GONE:
             self._give_up(client, replies)
         else:
@@ -189,9 +192,17 @@ class Outbox:
             return _GONE
         return _SENT
 
-    def _count(self, reply: Reply) -> None:
-        if reply.code is not None:
-            self._on_sent(reply.code)
+    def finals_for(self, client: Client) -> int:
+        """Return how many finals for *client* are not sent yet."""
+        waiting = self._waiting.get(client, _Waiting())
+        mine = [*self._turn.get(client, ()), *waiting.replies, *(reply for one, reply in self._batch if one is client)]
+        return sum(reply.code is not None for reply in mine)
+
+    def _count(self, client: Client, reply: Reply) -> None:
+        code = reply.code
+        if code is not None:
+            self._on_sent(code)
+            client.finals[code] = client.finals.get(code, 0) + 1
 
     def _give_up(self, client: Client, replies: Sequence[Reply]) -> None:
         """Treat a client as gone; what was on its way to it is undeliverable."""
@@ -203,3 +214,8 @@ class Outbox:
 
 def _size(reply: Reply) -> int:
     return len(reply.header) + sum(map(len, reply.frames))
+
+
+def mark_packed(header: bytes) -> bytes:
+    """Return *header*, one of ours, marked as part of a Packed message."""
+    return mark(header, _PACKED)

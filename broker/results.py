@@ -12,9 +12,10 @@ from schemas.hop import HOP, Hop, HopKind
 from schemas.lease_regions import LeaseRegions
 from schemas.leases import IN_LEASE
 from schemas.logs import get_logger
-from schemas.status import Code
+from schemas.status import Code, KeyPolicy
 
-from .core import Core, Ended
+from .core import Core
+from .endings import Ended
 from .front import Front
 from .life import Request
 from .outbox import Reply
@@ -22,6 +23,7 @@ from .replies import LaneReplies
 
 DRAIN_STEP = 256
 _READY = int(HopKind.READY)
+_ORDERED = int(KeyPolicy.ORDERED)
 
 
 class Results:
@@ -48,6 +50,7 @@ class Results:
         self._recv = sink.recv
         self._core = core
         self._arenas = arenas
+        self._released = core.endings.released
         self._front = front
         self._on_ready = on_ready
         self._replies = [LaneReplies(lane, arena, core.leases, regions) for lane, arena in zip(core.lanes, arenas, strict=True)]
@@ -96,11 +99,22 @@ class Results:
             for step, run_ns, batch in replies.runs(good[0].slot):
                 good[0].lane.window.observe(step, run_ns, batch)
             for request, (header, frames) in zip(good, replies.results(good), strict=True):
+                if frames and request.policy == _ORDERED:
+                    # One with frames is sent at once: not before what is held back for the end of the turn.
+                    self._front.outbox.end_turn()
                 put(request.client, Reply(header, frames, 0))
         for request, code, stage in done:
             if code:
                 self._answer_failed(request, replies, code, stage)
             finish(request)
+        if self._released:
+            self.answer_released()
+
+    def answer_released(self) -> None:
+        """Answer from their slots the requests whose elders have ended; those have their answers by now."""
+        while self._released:
+            one = self._released.popleft()
+            self._answer_done([(one.request, one.code, one.stage)], self._replies[one.request.lane.index])
 
     def _answer_failed(self, request: Request, replies: LaneReplies, code: int, stage: int) -> None:
         late = ("", "its budget ran out with the stages")

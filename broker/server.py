@@ -18,6 +18,7 @@ from schemas.spawn import Spawn, die_with_parent, plan_path, sink_endpoint
 from schemas.status import ConfigError
 from schemas.words import HEAD_BEAT_NS, HEAD_EPOCH
 
+from .alarms import Alarms
 from .answers import Answers
 from .channel import Channel
 from .core import Core
@@ -31,9 +32,8 @@ from .lanes import Lane
 from .lending import Lending
 from .life import Client
 from .limits import limit_memory, raise_descriptor_limit
-from .marks import mark_packed
 from .metrics import Ledger
-from .outbox import Outbox
+from .outbox import Outbox, mark_packed
 from .results import Results
 from .roster import Roster
 from .sockets import REBIND_S, bind, front_router, seed_routing_ids, sink_pull
@@ -71,6 +71,7 @@ class Server:
         self._lending = Lending(spawn, config)
         leases, regions = self._lending.pool, self._lending.regions
         self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight, leases=leases)
+        self._endings = self._core.endings
         self._dispatcher = Dispatcher(self._context, spawn.directory)
         answers = Answers(self._core, config.server, spawn.epoch, self._lending.door)
         names, most_us = {lane.plan.name: lane for lane in self._lanes}, config.server.max_budget_us
@@ -89,6 +90,7 @@ class Server:
             results=self._results,
             endpoint=self._front_socket.get_string(zmq.LAST_ENDPOINT),
         )
+        self._alarms = Alarms(self._lanes, answers.ledger)
         self._watch_sockets()
         self._next_tick_ns = 0
         self._drain_until_ns = 0
@@ -104,10 +106,9 @@ class Server:
             self._control_socket.fileno(): _CONTROL,
             self._channel.fileno(): _CHANNEL,
         }
-        if self._keeper is not None:
-            self._bits[self._keeper.fileno()] = _KEEPER
-        if self._lending.door is not None:
-            self._bits[self._lending.door.fileno()] = _LEASES
+        for source, bit in ((self._keeper, _KEEPER), (self._lending.door, _LEASES)):
+            if source is not None:
+                self._bits[source.fileno()] = bit
         self._epoll = select.epoll()
         for descriptor in self._bits:
             self._epoll.register(descriptor, select.EPOLLIN)
@@ -117,13 +118,11 @@ class Server:
         replicas = min(self._plan.processes[part.process].replicas for part in plan.cut)
         return Lane(plan, self._arenas[index], membarrier.barrier, replicas=replicas)
 
-    def _largest_reply_bytes(self) -> int:
-        return max(lane.links[lane.final_link].row_bytes for lane in self._plan.lanes)
-
     def _door(self, endpoint: str, answers: Answers, intake: Intake | None) -> Front:
         # The control socket is ipc beside [curve]: file rights guard it.
         keeper = None if intake is None else self._keeper
-        router = front_router(self._context, self._config.server, keeper, reply_bytes=self._largest_reply_bytes())
+        largest = max(lane.links[lane.final_link].row_bytes for lane in self._plan.lanes)
+        router = front_router(self._context, self._config.server, keeper, reply_bytes=largest)
         bind(router, endpoint, patience_s=REBIND_S if self._rebinds else 0)
         if intake is None:
             self._control_socket = router
@@ -160,6 +159,7 @@ class Server:
                 self._dispatch(lane, now_ns)
         for ended in self._core.expired(now_ns):
             self._results.answer(ended)
+        self._answer_aside()
         if ready & _CONTROL:
             if self._control.drain(now_ns, MESSAGES_PER_TURN):
                 more |= _CONTROL
@@ -170,10 +170,18 @@ class Server:
             more |= _KEEPER
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
-        if self._lending.turn(self._front.outbox, has_news=bool(ready & _LEASES)):
-            self._next_tick_ns = min(self._next_tick_ns, now_ns + RETRY_NS)
+        self._answer_aside()
+        self._next_tick_ns = self._lending.turn(self._front.outbox, now_ns, self._next_tick_ns, has_news=bool(ready & _LEASES))
         self._front.outbox.end_turn()
         return more
+
+    def _answer_aside(self) -> None:
+        """Answer what ended, or may leave, because of other requests."""
+        if self._endings.early:
+            for ended in self._endings.take_early():
+                self._results.answer(ended)
+        if self._endings.released:
+            self._results.answer_released()
 
     def _wait(self, more: int) -> int:
         """Sleep until something comes or is due; return the sockets that have something. With *more* to do, only look."""
@@ -215,6 +223,8 @@ class Server:
             for ended in self._core.refuse_stuck():
                 self._results.answer(ended)
         self._crew.report_hanging(now_ns)
+        for event, fields in self._alarms.look(now_ns):
+            get_logger().error(event, **fields)
         if self._keeper is not None and self._keeper.look(now_ns):
             self._front.roster.review()
         self._front.outbox.retry(now_ns)
@@ -228,6 +238,7 @@ class Server:
         if now_ns >= self._drain_until_ns:
             for ended in self._core.drain_rest():
                 self._results.answer(ended)
+        self._answer_aside()
         self._front.outbox.end_turn()
         waiting = self._front.outbox.finals_waiting
         late = now_ns >= self._drain_until_ns + IDLE_TICK_NS

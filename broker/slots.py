@@ -27,6 +27,7 @@ class SlotWords(Protocol):
     holder: Words
     held: Words
     run_pairs: Words
+    batches: Words
 
 
 @dataclass(slots=True)

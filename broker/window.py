@@ -5,6 +5,8 @@ from __future__ import annotations
 # How much of the newest batch's time goes into the running mean: 1/8 follows a change within some ten batches.
 SMOOTHING = 8
 DEFAULT_INSIDE_NS = 1_000_000
+# So many runs of each stage are seen before anything is refused by them: the first ones are slow.
+RUNS_TO_TRUST = 16
 
 
 class Window:
@@ -25,6 +27,10 @@ class Window:
         self._inside_ns = inside_ns
         self._row_ns: list[float] = []
         self._run_ns: list[float] = []
+        self._path_ns = 0.0
+        self._runs = 0
+        # What the whole path takes at least, by its shortest recent runs; 0 until enough of them are known.
+        self.path_ns = 0.0
         # Nothing is measured yet: two full batches for each replica and one for each cut.
         self.size = min(slots, 2 * max_batch_size * replicas + max_batch_size * cuts)
 
@@ -38,7 +44,10 @@ class Window:
         self._row_ns[stage] = known + (row_ns - known) / SMOOTHING if known else row_ns
         # The shortest recent run, slowly forgotten: what a batch must cost, not what it may.
         shortest = self._run_ns[stage]
-        self._run_ns[stage] = min(run_ns, shortest + shortest / 64 + 1) if shortest else run_ns
+        self._run_ns[stage] = recent = min(run_ns, shortest + shortest / 64 + 1) if shortest else run_ns
+        self._path_ns += recent - shortest
+        self._runs += 1
+        self.path_ns = self._path_ns if self._runs > RUNS_TO_TRUST * len(self._run_ns) else 0.0
         self._resize()
 
     def _resize(self) -> None:

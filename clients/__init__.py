@@ -14,6 +14,7 @@ if IDENTIFIER != b"SLT1":
     )
 
 from schemas.arrays import Bfloat16, Encoded
+from schemas.status import KeyPolicy
 
 from .aio import AsyncClient
 from .calls import Options, Pending, Result
@@ -48,6 +49,7 @@ __all__ = [
     "DeadlineExceeded",
     "Encoded",
     "Frame",
+    "KeyPolicy",
     "Lease",
     "Options",
     "Pending",

@@ -1,8 +1,8 @@
 """The asyncio client: as the blocking one, but calls are awaited. What messages mean is in ``session.py``.
 
 An AsyncClient belongs to the event loop that used it first. Many thousand calls may be in flight: each is a future, none is a
-task. Nothing is sent twice: when the connection or the server's life ends, every call in flight ends with ConnectionLost, and the
-caller decides; the next call connects again.
+task. Nothing is sent twice unless *resend* says so: when the connection or the server's life ends, every call in flight
+ends with ConnectionLost, and the caller decides; the next call connects again.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class AsyncClient:
         endpoint: such as "ipc://run/slotline.ipc" or "tcp://127.0.0.1:7000".
         timeout_s: how long connecting, and a call that names no budget, may take.
         connect: False = the first call connects, so that a client can be made before there is a server.
+        resend: True = when the connection or the server's life ends, send idempotent calls again within their budgets: they run
+            at least once, maybe twice, and their callers notice only the time. False: they end with ConnectionLost.
         server_key: for a server with CURVE, its public key (40 characters), or the Path of the file with it.
         key, key_file: then also this client's (public, secret), or the file with both.
 
@@ -55,6 +57,7 @@ class AsyncClient:
         *,
         timeout_s: float = 5.0,
         connect: bool = True,
+        resend: bool = False,
         server_key: str | Path = "",
         key: tuple[str, str] | None = None,
         key_file: str | Path = "",
@@ -63,7 +66,7 @@ class AsyncClient:
         check_endpoint(endpoint)
         truth(connect, "connect")
         keys = read_keys(server_key, key, key_file)
-        self._line = AsyncLine(zmq.Context.instance(), endpoint, patience_ns, keys)
+        self._line = AsyncLine(zmq.Context.instance(), endpoint, patience_ns, keys, resend=resend)
         self._session = self._line.session
         self._connects = connect
         self._timeout_s = timeout_s

@@ -32,6 +32,7 @@ from .errors import (
 )
 from .keys import Keys
 from .line import MAX_CUT_SHORT, RETRY_S
+from .resend import again, lose, not_taken_again, note
 from .session import Frame, Outgoing, Session
 
 # The late are looked for among all calls (40 ns each), so not more often than this, or 10,000 late ones would take all the time.
@@ -45,17 +46,21 @@ class AsyncLine:
     Args:
         timeout_ns: how long connecting may take, and a call that names no budget.
         keys: for a server with CURVE.
+        resend: send idempotent calls again on the next connection when theirs ends.
 
     Attributes:
         session: what the messages mean.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, timeout_ns: int, keys: Keys | None) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, timeout_ns: int, keys: Keys | None, *, resend: bool = False
+    ) -> None:
         self.session = Session(timeout_us=max(1, timeout_ns // 1000), wait=_never_wait, pending=AsyncPending)
         self._context = context
         self._endpoint = endpoint
         self._timeout_us = max(1, timeout_ns // 1000)
         self._keys = keys
+        self._resends = resend
         self._owner: asyncio.AbstractEventLoop | None = None
         self._connection: AsyncConnection | None = None
         # Of a connection whose server has not answered yet.
@@ -116,6 +121,8 @@ class AsyncLine:
         deadline_ns = calls[0].deadline_ns
         if self._timer is None or deadline_ns < self._timer_ns:
             self._set_timer(deadline_ns)
+        if self._resends:
+            note(calls, header, frames)
         connection = self._connection
         if connection is not None and self._hello is None and not self._held and header and connection.send(header, frames):
             return
@@ -176,7 +183,8 @@ class AsyncLine:
         now_ns = time.monotonic_ns()
         if self._connection is None or self._hello is not None:
             for call in [call for calls, _, _ in self._held for call in calls if call.deadline_ns <= now_ns]:
-                self.session.end_one(call, unreachable(self._endpoint, "in time", self._why))
+                late = not_taken_again(self._endpoint, call) if call.lost else unreachable(self._endpoint, "in time", self._why)
+                self.session.end_one(call, late)
         self.session.expire(now_ns)
         for calls, _, _ in self._held:
             if not _is_wanted(calls):
@@ -241,7 +249,13 @@ class AsyncLine:
             self.session.end_one(self._hello, lost("hello"))
             return
         self._held.clear()
-        self.session.end_all(lost)
+        if ended.refusal:
+            self.session.end_all(lost)
+            return
+        now_ns = time.monotonic_ns()
+        self._held.extend(([call], *again(call, now_ns)) for call in lose(self.session, lost, reason, now_ns))
+        if self._held:
+            self._send_held()
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -36,7 +36,7 @@ def check_budget(budget_us: object) -> int:
         raise refused_here(error) from None
 
 
-def checked_number(value: object, field: str, *, most: int = MAX_U64) -> int:
+def checked_number(value: object, field: str, *, least: int = 0, most: int = MAX_U64) -> int:
     """Return a number of the route.
 
     Raises:
@@ -44,6 +44,6 @@ def checked_number(value: object, field: str, *, most: int = MAX_U64) -> int:
         TypeError: it is no whole number.
     """
     number = value if type(value) is int else whole_number(value, field)
-    if not 0 <= number <= most:
-        raise RequestError(Code.BAD_PARAM, field=field, expected=f"0 to {most}", got=printable(number))
+    if not least <= number <= most:
+        raise RequestError(Code.BAD_PARAM, field=field, expected=f"{least} to {most}", got=printable(number))
     return number

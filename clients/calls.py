@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from schemas.arguments import seconds
 from schemas.layout import Layout, read_backlog_us, read_retries, read_timing
 from schemas.params import Params, ParamValue
-from schemas.status import Kind
+from schemas.status import KeyPolicy, Kind
 
 from .errors import SlotlineError
 from .leases import Frame
@@ -25,7 +25,10 @@ class Options(TypedDict, total=False):
 
     budget_us: time left for the answer, which is also how long the call lasts. 0 or left out: the lane's default budget holds,
         and the call lasts as long as the client's timeout; a client with less patience than that asks for no more than it has.
-    key, born_us: numbers of the caller's own (instrument or camera; capture time), u64, echoed in the reply's route.
+    key, born_us: numbers of the caller's own (instrument or camera; capture time), u64, echoed in the reply's route. A lane with
+        an age limit takes born_us for a time of this host's monotonic clock, ``time.monotonic_ns() // 1000``.
+    key_policy, latest_n: what the key means. ORDERED: results of one key leave in the order of their requests. LATEST_ONLY,
+        LATEST_N: a newer request ends the older ones that wait, all or all but n, with Superseded. Keys are this client's own.
     idempotent: False = never run it twice when a worker dies under it (default True).
     copy: False = large arrays are not copied but lent until the call has its result; then change none of them before that, and
         after an error never again. Default True: an array may change as soon as the call is made.
@@ -39,6 +42,8 @@ class Options(TypedDict, total=False):
 
     budget_us: int
     key: int
+    key_policy: KeyPolicy
+    latest_n: int
     born_us: int
     idempotent: bool
     copy: bool
@@ -121,9 +126,11 @@ class Pending(Generic[T]):
         answer: the kind of reply that is a result.
         deadline_ns: when it ends, on the monotonic clock.
         outcome: None while it is in flight.
+        again: the message that starts it, kept by a client that resends, if it may run twice.
+        lost: how the connection ended on which it was sent before.
     """
 
-    __slots__ = ("_wait", "answer", "deadline_ns", "model", "outcome", "request_id")
+    __slots__ = ("_wait", "again", "answer", "deadline_ns", "lost", "model", "outcome", "request_id")
 
     def __init__(self, request_id: int, model: str, deadline_ns: int, answer: Kind, wait: Wait) -> None:
         self.request_id = request_id
@@ -131,6 +138,8 @@ class Pending(Generic[T]):
         self.deadline_ns = deadline_ns
         self.answer = answer
         self.outcome: T | SlotlineError | None = None
+        self.again: tuple[bytes, Sequence[bytes | memoryview]] | None = None
+        self.lost = ""
         self._wait = wait
 
     def end(self, outcome: T | SlotlineError) -> None:

@@ -1,8 +1,8 @@
 """The blocking client: numpy in, numpy out, over one DEALER socket. What messages mean is in ``session.py``.
 
 A Client belongs to the thread that made it, which also takes replies in: they are handled whenever a call is waited for, asked
-whether it is done, or made. Many calls may be in flight. Nothing is sent twice: when the connection or the server's life ends,
-every call in flight ends with ConnectionLost, and the caller decides; the next call connects again.
+whether it is done, or made. Many calls may be in flight. Nothing is sent twice unless *resend* says so: when the connection or
+the server's life ends, every call in flight ends with ConnectionLost, and the caller decides; the next call connects again.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Client:
         endpoint: such as "ipc://run/slotline.ipc" or "tcp://127.0.0.1:7000".
         timeout_s: how long connecting, and a call that names no budget, may take.
         connect: False = the first call connects, so that a client can be made before there is a server.
+        resend: True = when the connection or the server's life ends, send idempotent calls again within their budgets: they run
+            at least once, maybe twice, and their callers notice only the time. False: they end with ConnectionLost.
         server_key: for a server with CURVE, its public key (40 characters), or the Path of the file with it.
         key, key_file: then also this client's (public, secret), or the file with both.
 
@@ -58,6 +60,7 @@ class Client:
         *,
         timeout_s: float = 5.0,
         connect: bool = True,
+        resend: bool = False,
         server_key: str | Path = "",
         key: tuple[str, str] | None = None,
         key_file: str | Path = "",
@@ -66,7 +69,7 @@ class Client:
         check_endpoint(endpoint)
         truth(connect, "connect")
         keys = read_keys(server_key, key, key_file)
-        self._line = Line(zmq.Context.instance(), endpoint, patience_ns, keys)
+        self._line = Line(zmq.Context.instance(), endpoint, patience_ns, keys, resend=resend)
         self._session = self._line.session
         self._timeout_s = timeout_s
         if connect:

@@ -16,7 +16,7 @@ from schemas.arrays import Described, Source, describe
 from schemas.checksum import payload_checksum
 from schemas.messages import Limits
 from schemas.params import Params
-from schemas.status import Code, Flag, RequestError, printable
+from schemas.status import Code, Flag, KeyPolicy, RequestError, printable
 from schemas.templates import RequestOptions, RequestTemplate, TensorForm
 from schemas.wire import MAX_HEADER_BYTES, MAX_INLINE_BYTES, MAX_LIST
 from schemas.wire_tensors import Lease as LeaseRef
@@ -30,7 +30,9 @@ MAX_FORMS = 1024
 # Of a header's 64 KiB; the rest is for names, shapes and parameters.
 MAX_INLINE_TOTAL_BYTES = MAX_HEADER_BYTES * 3 // 4
 
-_IN_HEADER = ("version", "outputs", "params", "priority", "finite", "client_request_id", "checksum")
+_IN_HEADER = (
+    "version", "outputs", "params", "priority", "finite", "client_request_id", "checksum", "key_policy", "latest_n",
+)  # fmt: skip
 _PER_CALL = Options.__annotations__.keys() - set(_IN_HEADER)
 
 Tensors = tuple[tuple[str, Described | LeasedTensor], ...]
@@ -184,6 +186,8 @@ def _request_options(options: Options) -> RequestOptions:
         output_leases=_leases_wanted(options.get("outputs")),
         params=_checked_params(options.get("params") or {}),
         client_request_id=text(options.get("client_request_id", ""), "client_request_id"),
+        key_policy=_key_policy(options),
+        latest_n=whole_number(options.get("latest_n", 0), "latest_n"),
         finite=truth(options.get("finite", False), "finite"),
         # Any but 0 makes room for the one that each request has.
         checksum=1 if truth(options.get("checksum", False), "checksum") else 0,
@@ -199,6 +203,18 @@ def output_leases(wanted: Mapping[str, Frame | None]) -> list[LeaseRef | None]:
 def _leases_wanted(wanted: Sequence[str] | Mapping[str, Frame | None] | None) -> tuple[LeaseRef | None, ...]:
     leases = output_leases(wanted) if isinstance(wanted, Mapping) else []
     return tuple(leases) if any(leases) else ()
+
+
+def _key_policy(options: Options) -> KeyPolicy:
+    """Return the policy once it and its number make sense; whether the lane takes so many is the server's to say."""
+    policy, number = options.get("key_policy", KeyPolicy.ONE_BY_ONE), whole_number(options.get("latest_n", 0), "latest_n")
+    if policy not in list(KeyPolicy):
+        expected = ", ".join(f"KeyPolicy.{one.name}" for one in KeyPolicy)
+        raise RequestError(Code.BAD_PARAM, field="key_policy", expected=expected, got=printable(policy))
+    expected = "1 to 65535" if policy == KeyPolicy.LATEST_N else f"0 with {KeyPolicy(policy).name}"
+    if not (1 <= number <= 0xFFFF if policy == KeyPolicy.LATEST_N else number == 0):
+        raise RequestError(Code.BAD_PARAM, field="latest_n", expected=expected, got=printable(number))
+    return KeyPolicy(policy)
 
 
 def _checked_outputs(outputs: object) -> tuple[str, ...]:

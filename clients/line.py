@@ -13,8 +13,19 @@ from schemas.status import Code
 
 from .calls import Pending
 from .connection import CUT_SHORT, Connection
-from .errors import BadReply, Cancelled, ConnectionLost, DeadlineExceeded, connection_lost, unauthorized, unreachable
+from .errors import (
+    BadReply,
+    Cancelled,
+    ConnectionLost,
+    DeadlineExceeded,
+    ServerUnreachable,
+    Unauthorized,
+    connection_lost,
+    unauthorized,
+    unreachable,
+)
 from .keys import Keys
+from .resend import again, lose, not_taken_again, note
 from .session import Frame, Session
 
 # Between two tries of a server that ends each connection.
@@ -31,17 +42,27 @@ class Line:
     Args:
         timeout_ns: how long connecting may take, and a call that names no budget.
         keys: for a server with CURVE.
+        resend: send idempotent calls again on the next connection when theirs ends.
 
     Attributes:
         session: what the messages mean.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, timeout_ns: int, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        timeout_ns: int,
+        keys: Keys | None = None,
+        *,
+        resend: bool = False,
+    ) -> None:
         self.session = Session(timeout_us=max(1, timeout_ns // 1000), wait=self.wait)
         self._context = context
         self._endpoint = endpoint
         self._timeout_ns = timeout_ns
         self._keys = keys
+        self._resends = resend
         self._owner = threading.get_ident()
         self._connection: Connection | None = None
         # Of a connection whose server has not answered yet.
@@ -65,8 +86,12 @@ class Line:
     def put(self, calls: Sequence[Pending[Any]], header: bytes, frames: Sequence[Frame]) -> None:
         """Send one message that starts *calls*; when the socket is full, take replies until it is not, or the calls end."""
         while calls[-1].outcome is None:
-            assert self._connection is not None, "without a connection no call is in flight"
+            if self._connection is None:
+                # Lost while it was full, with calls that another message of theirs starts again.
+                return
             if self._connection.send(header, frames):
+                if self._resends:
+                    note(calls, header, frames)
                 return
             left_ns = calls[-1].deadline_ns - time.monotonic_ns()
             if left_ns <= 0:
@@ -84,11 +109,14 @@ class Line:
             until_ns = min(until_ns, time.monotonic_ns() + int(timeout_s * _NS_PER_S))
         while call.outcome is None:
             left_ns = until_ns - time.monotonic_ns()
+            if self._connection is None and left_ns > 0:
+                self._send_again(left_ns)
+                continue
             # Also when the time is up: what has arrived counts.
             self.turn(left_ns)
             if left_ns <= 0:
                 if call.deadline_ns <= until_ns:
-                    self.session.expire_one(call)
+                    self._expire(call)
                 return
 
     def turn(self, wait_ns: int, *, to_send: bool = False) -> None:
@@ -112,9 +140,32 @@ class Line:
             self._lose(end)
 
     def _lose(self, reason: str) -> None:
-        """End the connection and what is in flight on it."""
-        self.session.end_all(lambda model: connection_lost(self._endpoint, model, reason))
+        """End the connection and what is in flight on it, but what is to be sent again."""
+        lose(self.session, lambda model: connection_lost(self._endpoint, model, reason), reason, time.monotonic_ns())
         self._drop_connection()
+
+    def _expire(self, call: Pending[Any]) -> None:
+        """End a call whose deadline has passed."""
+        if call.lost and self._connection is None:
+            self.session.end_one(call, not_taken_again(self._endpoint, call))
+        else:
+            self.session.expire_one(call)
+
+    def _send_again(self, left_ns: int) -> None:
+        """Connect within the time that is left, which sends the lost calls again; without a server just let it pass."""
+        try:
+            self._connect(left_ns)
+        except Unauthorized as error:
+            refusal = error
+            self.session.end_all(lambda _: refusal)
+        except ServerUnreachable:
+            return
+
+    def _resend_lost(self) -> None:
+        """Send what another connection has lost, in the old order."""
+        for call in self.session.calls():
+            if call.lost and call.again is not None:
+                self.put([call], *again(call, time.monotonic_ns()))
 
     def _drop_connection(self) -> None:
         if self._hello is not None:
@@ -159,6 +210,7 @@ class Line:
                 hello = self._hello or self._say_hello()
                 self.session.welcome(hello.result(left_ns / _NS_PER_S))
                 self._hello = None
+                self._resend_lost()
                 return
             except ConnectionLost as error:
                 why = str(error)

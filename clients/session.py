@@ -188,7 +188,7 @@ class Session:
             budget_us = checked_number(options["budget_us"], "budget_us", most=most)
             lasts_us = budget_us or lasts_us
         born_us = checked_number(options.get("born_us", 0), "born_us")
-        key = checked_number(options.get("key", 0), "key")
+        key = checked_number(options.get("key", 0), "key", least=1 if options.get("key_policy") else 0)
         truth(options.get("copy", True), "copy")
         is_idempotent = truth(options.get("idempotent", True), "idempotent")
         return budget_us, lasts_us, born_us, key, _IDEMPOTENT if is_idempotent else 0
@@ -285,9 +285,12 @@ class Session:
         if self._calls.pop(call.request_id, None) is not None:
             call.end(outcome)
 
+    def calls(self) -> list[Pending[Any]]:
+        """Return the calls in flight, oldest first."""
+        return list(self._calls.values())
+
     def end_all(self, outcome: Callable[[str], SlotlineError]) -> None:
         """End every call in flight with what *outcome* makes of its model's name: the connection has ended."""
         self.leases.lose()
-        calls, self._calls = self._calls, {}
-        for call in calls.values():
-            call.end(outcome(call.model))
+        for call in self.calls():
+            self.end_one(call, outcome(call.model))

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .plan import DESCRIPTOR_WORDS, ERROR_TEXT_BYTES, MAX_COLUMNS, MAX_TENSORS, STAMP_WORDS, LanePlan, word_layout
+from .plan import BATCH_WORDS, DESCRIPTOR_WORDS, ERROR_TEXT_BYTES, MAX_COLUMNS, MAX_TENSORS, STAMP_WORDS, LanePlan, word_layout
 from .words import BOARD_BYTES, COLUMN_WORDS, HEAD_WORDS
 
 Words: TypeAlias = NDArray[np.uint64]
@@ -67,7 +67,8 @@ class Board:
 class LaneArena:
     """One lane's shared words and regions. N slots, S steps, L links.
 
-    Views: generation (N,), holder (N,), held (columns, N), run_pairs (columns, N), stamps (N, S, 3), descriptors (L, N, 8, 16)
+    Views: generation (N,), holder (N,), held (columns, N), run_pairs (columns, N), batches (columns, 8), stamps (N, S, 3),
+    descriptors (L, N, 8, 16)
     as uint64; error (N, 256) and regions[r] (N, stride) as uint8.
     """
 
@@ -80,6 +81,7 @@ class LaneArena:
         self.holder: Words = self._words(at.holder, slots)
         self.held: Words = self._words(at.held, MAX_COLUMNS * slots).reshape(MAX_COLUMNS, slots)
         self.run_pairs: Words = self._words(at.run_pairs, MAX_COLUMNS * slots).reshape(MAX_COLUMNS, slots)
+        self.batches: Words = self._words(at.batches, MAX_COLUMNS * BATCH_WORDS).reshape(MAX_COLUMNS, BATCH_WORDS)
         self.stamps: Words = self._words(at.stamps, slots * steps * STAMP_WORDS).reshape(slots, steps, STAMP_WORDS)
         shape = (links, slots, MAX_TENSORS, DESCRIPTOR_WORDS)
         self.descriptors: Words = self._words(at.descriptors, links * slots * MAX_TENSORS * DESCRIPTOR_WORDS).reshape(shape)

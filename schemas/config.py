@@ -12,7 +12,8 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from schemas.config_fields import Config, CurveConfig, LaneConfig, ServerConfig
+from schemas.config_curve import CurveConfig
+from schemas.config_fields import Config, LaneConfig, ServerConfig
 from schemas.config_leases import LeaseConfig
 from schemas.config_read import read_curve, read_lane, read_leases, read_server
 from schemas.config_rules import Spot
@@ -111,6 +112,8 @@ def _check_together(server: ServerConfig, lanes: tuple[LaneConfig, ...], spot: S
 def _check_lane_in_server(lane: LaneConfig, server: ServerConfig, spot: Spot) -> None:
     if lane.default_budget_us > server.max_budget_us:
         raise spot.at("default_budget_us").wrong(lane.default_budget_us, f"at most server.max_budget_us = {server.max_budget_us}")
+    if lane.max_age_us and not server.endpoint.startswith("ipc://"):
+        raise spot.at("max_age_us").wrong(lane.max_age_us, "0 with a TCP endpoint: a sender elsewhere has another clock")
     if lane.max_encoded_bytes > server.max_message_bytes:
         raise spot.at("max_encoded_bytes").wrong(
             lane.max_encoded_bytes, f"at most server.max_message_bytes = {server.max_message_bytes}: raise that too"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from schemas.config_curve import CurveConfig
 from schemas.config_leases import LeaseConfig
 from schemas.config_rules import GIB, KIB, MIB, NAME, Rule, about, number, one_of, text, whole, yes_no, yes_no_auto
 from schemas.config_stage import StageConfig, lane_stages
@@ -104,24 +105,6 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class CurveConfig:
-    """Keys of the clients' endpoint. With this table it takes only clients whose key is listed, whatever its transport."""
-
-    secret_key: Path = field(
-        metadata=about(
-            text(r".+", "a path"),
-            "The server's secret key, made by the command keys server; read at start. Relative to the config file.",
-        )
-    )
-    clients: Path = field(
-        metadata=about(
-            text(r".+", "a path"),
-            "Directory with NAME.pub of each client that may come in; its name in logs is NAME. Looked at twice a second.",
-        )
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class LaneConfig:
     """One model version with its slots and stage processes; *name* is the model name on the wire."""
 
@@ -197,6 +180,14 @@ class LaneConfig:
         metadata=about(
             whole(1, 3_600_000_000),
             "Budget of a request that names none: waiting, stages and reply together.",
+            unit="microseconds",
+        ),
+    )
+    max_age_us: int = field(
+        default=0,
+        metadata=about(
+            whole(0, 3_600_000_000),
+            "Older than that by its born_us (monotonic clock, so ipc only), a request is not begun. 0: no limit.",
             unit="microseconds",
         ),
     )

@@ -8,8 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from schemas.config_curve import CurveConfig
 from schemas.config_endpoint import default_control, resolve_endpoint
-from schemas.config_fields import CurveConfig, LaneConfig, ServerConfig
+from schemas.config_fields import LaneConfig, ServerConfig
 from schemas.config_leases import LeaseConfig
 from schemas.config_rules import NAME, Spot, whole
 from schemas.config_stage import MAX_OUTPUTS, PARAMS, STAGES, OutputConfig, StageConfig, lane_stages, use_rule

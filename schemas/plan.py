@@ -23,6 +23,10 @@ WORD_BYTES = 8
 DESCRIPTOR_WORDS = 16
 ERROR_TEXT_BYTES = 256
 STAMP_WORDS = 3
+# Why a batch closed, one counter each; behind them, how many rows the batches had.
+BATCH_CAUSES = ("full", "no_delay", "delay", "deadline", "alone")
+BATCH_ROWS = len(BATCH_CAUSES)
+BATCH_WORDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class LanePlan:
     backlog: int
     backlog_bytes: int
     default_budget_us: int
+    max_age_ns: int
     inside_ns: int
     idempotent: bool
     hang_limit_ns: int
@@ -147,15 +152,16 @@ def align(size: int, to: int) -> int:
 class WordLayout:
     """Byte offsets of the shared words and headers at the beginning of a lane's arena. All u64, 8-byte aligned.
 
-    generation[slot] and holder[slot]: the broker's and the holder's; held[column][slot] and run_pairs[column][slot]: each
-    column's own process; stamps[slot][stage] = (started_ns, done_ns, batch); descriptors[link][slot][tensor][16];
-    error[slot]: 256 bytes of text.
+    generation[slot] and holder[slot]: the broker's and the holder's; held[column][slot], run_pairs[column][slot] and
+    batches[column][8], on which a restart in the same column counts on: each column's own process; stamps[slot][stage] =
+    (started_ns, done_ns, batch); descriptors[link][slot][tensor][16]; error[slot]: 256 bytes of text.
     """
 
     generation: int
     holder: int
     held: int
     run_pairs: int
+    batches: int
     stamps: int
     descriptors: int
     error: int
@@ -169,6 +175,7 @@ def word_layout(slots: int, steps: int, links: int) -> WordLayout:
         "holder": slots,
         "held": MAX_COLUMNS * slots,
         "run_pairs": MAX_COLUMNS * slots,
+        "batches": MAX_COLUMNS * BATCH_WORDS,
         "stamps": slots * steps * STAMP_WORDS,
         "descriptors": links * slots * MAX_TENSORS * DESCRIPTOR_WORDS,
         "error": slots * ERROR_TEXT_BYTES // WORD_BYTES,

@@ -12,7 +12,8 @@ from typing import Generic, Literal, TypeVar
 
 ItemT = TypeVar("ItemT")
 
-Cause = Literal["full", "no_delay", "delay", "deadline"]
+# "alone" is the runner's: a request that runs once more after its batch raised.
+Cause = Literal["full", "no_delay", "delay", "deadline", "alone"]
 
 
 @dataclass(frozen=True, slots=True)

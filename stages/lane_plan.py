@@ -106,6 +106,7 @@ class _LaneBuilder:
             backlog=lane.backlog,
             backlog_bytes=lane.backlog_bytes,
             default_budget_us=lane.default_budget_us,
+            max_age_ns=lane.max_age_us * 1000,
             inside_ns=(lane.inside_us or 0) * 1000,
             idempotent=lane.idempotent,
             hang_limit_ns=lane.hang_limit_ms * 1_000_000,

@@ -133,7 +133,7 @@ class _EmbeddedLane:
         self._links = [make_link(self._arena, link, index) for index, link in enumerate(plan.links)]
         steps = [make_step(step, plan, config, self._links) if step.use != "none" else None for step in plan.steps]
         column = np.zeros(COLUMN_WORDS, np.uint64)
-        marks = CallMarks(column, self._arena.run_pairs[_COLUMN], plan.index, time.monotonic_ns)
+        marks = CallMarks(self._arena, column, _COLUMN, time.monotonic_ns)
         self._runner = LaneRunner(plan, plan.cut[0], steps, self._links, self._arena, marks)
         for step in steps:
             if isinstance(step, Infer):

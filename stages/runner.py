@@ -5,18 +5,18 @@ The worker process and the embedded pipeline run this same object.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from schemas.arena import LaneArena, Words, scalars
 from schemas.hop import LONE, Hop, HopKind
-from schemas.plan import ERROR_TEXT_BYTES, STAMP_WORDS, LanePlan, LaneProcess
+from schemas.plan import BATCH_CAUSES, BATCH_ROWS, ERROR_TEXT_BYTES, STAMP_WORDS, LanePlan, LaneProcess
 from schemas.status import Code, RequestError
 from schemas.words import RUN_COUNT, RUN_LANE, RUN_LIMIT_NS, RUN_STARTED_NS
 
-from .batcher import Batch, Batcher
+from .batcher import Batch, Batcher, Cause
 from .links import Link, ScratchLink
 from .steps import Infer, RowStep, Shapes
 
@@ -25,17 +25,23 @@ MIN_HANG_NS = 1_000_000_000
 HANG_FACTOR = 10
 
 
+_CAUSES = {cause: at for at, cause in enumerate(BATCH_CAUSES)}
 _WORK, _DONE = int(HopKind.WORK), int(HopKind.DONE)
 
 
 class CallMarks:
-    """Says in shared memory which slots the running call into stage code covers, so that a death in it can be laid to them."""
+    """Says in shared memory which slots the running call into stage code covers, so that a death in it can be laid to them.
 
-    def __init__(self, column: Words, pairs: Words, lane: int, clock: Callable[[], int]) -> None:
+    It also counts there why batches closed.
+    """
+
+    def __init__(self, arena: LaneArena, column: Words, number: int, clock: Callable[[], int]) -> None:
+        pairs = arena.run_pairs[number]
         self._column = scalars(column)
+        self._batches = scalars(arena.batches[number])
         self._pairs = pairs
         self._one_pair = scalars(pairs)
-        self._lane = lane
+        self._lane = arena.plan.index
         self.now_ns = clock
 
     def enter(self, hops: Sequence[Hop], limit_ns: int) -> int:
@@ -51,6 +57,11 @@ class CallMarks:
         began = self.now_ns()
         self._column[RUN_STARTED_NS] = began
         return began
+
+    def closed(self, cause: Cause, rows: int) -> None:
+        """Count a batch."""
+        self._batches[_CAUSES[cause]] += 1
+        self._batches[BATCH_ROWS] += rows
 
     def leave(self) -> int:
         """Mark the call as over and return when, ns."""
@@ -100,7 +111,6 @@ class LaneRunner:
         self._batcher: Batcher[Hop] = Batcher(max(plan.max_batch_size, plan.max_rows), plan.max_queue_delay_ns)
         self._at_step = part.first_step
         self.finished: list[Hop] = []
-        self.closed_by: Counter[str] = Counter()
 
     def warmed_up(self, slowest_run_ns: int) -> None:
         """Take the slowest warm-up run as the measure of what hangs."""
@@ -194,19 +204,19 @@ class LaneRunner:
 
     def _run_batch(self, infer: Infer, batch: Batch[Hop], flush: Callable[[int], None]) -> None:
         """Run one batch; when it raises as a whole, each of its requests once more alone."""
-        self.closed_by[batch.cause] += 1
         hops, now_ns = self._in_time(batch)
         if not hops:
             return
         shapes: Shapes = batch.key[1]  # type: ignore[index]
         rows = batch.rows if len(hops) == len(batch.items) else [infer.shape_of(hop[0])[1] for hop in hops]
+        self._marks.closed(batch.cause, sum(rows))
         try:
             errors, now_ns = self._call(infer, hops, rows, shapes)
         except RequestError as error:
             self._marks.leave()
             if len(hops) > 1:
                 for hop in hops:
-                    alone = Batch(batch.key, [hop], [infer.shape_of(hop[0])[1]], batch.oldest_ns, batch.cause)
+                    alone = Batch(batch.key, [hop], [infer.shape_of(hop[0])[1]], batch.oldest_ns, "alone")
                     self._run_batch(infer, alone, flush)
             else:
                 self._fail(hops[0], error)

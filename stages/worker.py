@@ -94,7 +94,7 @@ class Worker:
             for i, step in enumerate(plan.steps)
         ]
         column = column_of(self._spawn.incarnation)
-        marks = CallMarks(self._column, arena.run_pairs[column], plan.index, time.monotonic_ns)
+        marks = CallMarks(arena, self._column, column, time.monotonic_ns)
         runner = LaneRunner(plan, part, steps, links, arena, marks)
         self._warm_up(plan, steps, runner)
         hands = SlotHands(arena, self._column, incarnation=self._spawn.incarnation, fault=self._fault)

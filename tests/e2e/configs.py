@@ -57,6 +57,23 @@ max_encoded_bytes = 4096
 """
 
 
+def timed(*, run_us: int, more: str = "", server: str = "") -> str:
+    """Return a lane ``timed`` of one process whose stage takes *run_us*; *more* are lines of its table."""
+    return f"""
+[server]
+{server}
+[lane.timed]
+max_encoded_bytes = 16_384
+default_budget_us = 50_000_000
+idempotent = true
+{more}
+[lane.timed.decode]
+use = "stages_for_tests:timed"
+run_us = {run_us}
+outputs = [{{ name = "echo", dtype = "UINT8", shape = [-1], max_shape = [16_384] }}]
+"""
+
+
 def waiting(place: str) -> str:
     """Return a lane ``pair``: its first process holds a slot until a file in *place* appears, its second answers from it."""
     return f"""

@@ -6,6 +6,9 @@ import pytest
 
 # So that a failed assertion in a helper shows its values too.
 pytest.register_assert_rewrite("raw_client", "load", "demo_load", "server", "places")
+pytest.register_assert_rewrite(
+    "foreign_cases", "foreign_connections", "foreign_deaths", "foreign_keys", "foreign_lanes", "foreign_probe"
+)
 
 from places import make_server, place  # noqa: E402
 

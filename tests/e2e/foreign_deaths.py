@@ -168,6 +168,7 @@ class DeathCases:
             wait_until(lambda: received(server) == before + 1, "the request")
             kill_broker(server)
             assert probe.hear() == {"value": "NG"}
+            assert probe.infer("echo", TICK, options=PATIENT)["ok"]
             assert server.stop() == 0
             assert probe.infer("echo", TICK, options="on_failure=NG;budget_us=200000") == {"value": "NG"}
             assert probe.infer("echo", TICK, options="budget_us=200000")["error"] == "ServerUnreachable"

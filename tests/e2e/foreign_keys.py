@@ -87,6 +87,17 @@ class KeyCases:
 
         assert traces(guarded_server) == before
 
+    def test_a_wrong_server_key_is_named_by_calls_too(self, guarded_server: GuardedServer, probe_command: list[str]) -> None:
+        """Also when the budget is over before that is certain."""
+        place = guarded_server.place
+        with Probe(probe_command) as probe:
+            keys = {"server_key": place / "stranger.pub", "key_file": place / "good.secret"}
+            probe.connect(guarded_server.endpoint, TIMEOUT_MS, connect=0, **keys)
+            while (reply := probe.infer("echo", TICK, options="budget_us=20000"))["error"] != "Unauthorized":
+                assert reply["error"] == "ServerUnreachable"
+                assert "is its public key" in reply["message"] or "last:" not in reply["message"]
+            assert_unauthorized(reply, "is its public key")
+
     def test_keys_for_a_server_without_any_are_told(self, guarded_server: GuardedServer, probe_command: list[str]) -> None:
         """It is another server than the caller thinks. One that hangs up before its greeting is read looks like a wrong key."""
         with ScriptedServer(guarded_server.place, answer) as plain, Probe(probe_command) as probe:

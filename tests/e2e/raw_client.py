@@ -86,11 +86,20 @@ class RawClient:
 
     # --- sending ---------------------------------------------------------------------------------------------------------
 
-    def header(self, template: RequestTemplate, inline: Sequence[Any], expected: Any, *, flags: int = Flag.IDEMPOTENT) -> bytes:
+    def header(
+        self,
+        template: RequestTemplate,
+        inline: Sequence[Any],
+        expected: Any,
+        *,
+        flags: int = Flag.IDEMPOTENT,
+        key: int = 0,
+        budget_us: int = BUDGET_US,
+    ) -> bytes:
         """Return the header of a new request, and remember what its answer must be."""
         request_id, self._next_id = self._next_id, self._next_id + 1
         self.pending[request_id] = expected
-        return template.header(request_id, BUDGET_US, inline, flags=flags)
+        return template.header(request_id, budget_us, inline, flags=flags, key=key)
 
     def send(self, template: RequestTemplate, tensors: Sequence[Any], expected: Any, *, flags: int = Flag.IDEMPOTENT) -> int:
         """Send one request, its tensors inline or in frames as the template says; return its id."""

@@ -17,7 +17,9 @@ Tensors = Mapping[str, NDArray[Any]]
 
 DIGEST_BYTES = 16
 # First byte of a request that makes a stage misbehave; payloads of well-behaved requests begin with 0.
-HANG, ABORT, SLOW = 1, 2, 3
+HANG, ABORT, SLOW, HOARD = 1, 2, 3, 4
+HOARDED_BYTES = 100 << 20
+_hoard: list[NDArray[Any]] = []
 
 
 def digest(salt: bytes, *parts: bytes) -> bytes:
@@ -69,7 +71,7 @@ def postprocess(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tup
 
 
 def misbehave(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int, ...]]:
-    """Echo the payload, unless its first byte says to hang, to die or to take 20 ms."""
+    """Echo the payload, unless its first byte says to hang, to die, to take 20 ms or to keep 100 MiB."""
     payload = inputs["payload"].reshape(-1)
     if payload[0] == HANG:
         while True:
@@ -78,6 +80,8 @@ def misbehave(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple
         os.abort()
     if payload[0] == SLOW:
         time.sleep(0.02)
+    if payload[0] == HOARD:
+        _hoard.append(np.ones(HOARDED_BYTES, np.uint8))
     outputs["echo"][: payload.size] = payload
     return {"echo": (payload.size,)}
 
@@ -93,6 +97,14 @@ def wait_for_leave(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, 
     return {"body": (payload.size,)}
 
 
+def timed(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int, ...]]:
+    """Echo the payload after ``run_us`` of its table: a stage whose speed does not depend on the machine."""
+    payload = inputs["payload"].reshape(-1)
+    time.sleep(params["run_us"] / 1e6)
+    outputs["echo"][: payload.size] = payload
+    return {"echo": (payload.size,)}
+
+
 def copy(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int, ...]]:
     """Answer with what the stage before left in the slot."""
     body = inputs["body"]
@@ -101,8 +113,10 @@ def copy(inputs: Tensors, outputs: Tensors, params: Any) -> dict[str, tuple[int,
 
 
 def setup(config: Mapping[str, Any]) -> None:
-    """Say by a file that the stage's module is being set up, and never return, when its table says so."""
+    """If its table says so, tell by a file that the module is being set up and never return; or end while a file is there."""
     if "hang_in" in config:
         Path(str(config["hang_in"]), "setting-up").touch()
         while True:
             time.sleep(1)
+    if "die_in" in config and Path(str(config["die_in"]), "broken").exists():
+        os._exit(3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ import pytest
 import xxhash
 from onnx_files import node, value, write_model
 from raw_client import RawClient
-from server import Server
+from server import PATIENCE_S, Server
 from shared_server import shared_server
 from tensor_table import EMPTY_SHAPES, GOLDEN, SHAPES, as_input, golden_array, golden_bytes, same
 
-from clients import Bfloat16, CallError, Client, Encoded
+from clients import AsyncClient, Bfloat16, CallError, Client, Encoded, Result
+from schemas.config import parse_config
 from schemas.layout import read_layout
 from schemas.status import Code, Place
 from schemas.templates import RequestOptions, RequestTemplate, TensorForm
 from schemas.tensors import ITEM_BYTES, DType
+from stages.pipeline import Pipeline
 
 # ONNX's own numbers of the datatypes that a model can have (TensorProto.DataType).
 ONNX_TYPES = {
@@ -107,6 +110,91 @@ def test_each_datatype_at_each_rank_is_echoed(server: Server) -> None:
         results = client.infer_many("echo", [{"x": as_input(dtype, golden_array(dtype, shape))} for dtype, shape in CASES])
         for (dtype, shape), result in zip(CASES, results, strict=True):
             assert same(result["x"], golden_array(dtype, shape)), (dtype, shape)
+
+
+def test_each_datatype_at_each_rank_is_echoed_to_asyncio(server: Server) -> None:
+    """The whole table by the other Python client: many packed, and one by one beside each other, no rows and scalars included."""
+    inputs = [{"x": as_input(dtype, golden_array(dtype, shape))} for dtype, shape in CASES]
+
+    async def exchange() -> tuple[Sequence[Result], Sequence[Result]]:
+        async with AsyncClient(server.endpoint, timeout_s=PATIENCE_S) as client:
+            many = await client.infer_many("echo", inputs)
+            return many, await asyncio.gather(*[client.submit("echo", one, copy=False) for one in inputs])
+
+    for results in asyncio.run(exchange()):
+        for (dtype, shape), result in zip(CASES, results, strict=True):
+            assert same(result["x"], golden_array(dtype, shape)), (dtype, shape)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in GOLDEN if dtype is not DType.BYTES])
+def test_each_datatype_arrives_from_any_memory(server: Server, dtype: DType) -> None:
+    """At each rank from 2 on: big-endian, transposed, reversed, every second, Fortran order; by both clients and embedded."""
+    inputs, expected = [], []
+    for shape in SHAPES[2:]:
+        array = golden_array(dtype, shape)
+        wide = np.repeat(array, 2, axis=-1)
+        for view in (
+            array.astype(array.dtype.newbyteorder(">")),
+            array.T,
+            array[..., ::-1],
+            wide[..., ::2],
+            np.asfortranarray(array),
+        ):
+            inputs.append({"x": as_input(dtype, view)})
+            expected.append(np.ascontiguousarray(view).astype(view.dtype.newbyteorder("<")))
+
+    async def exchange() -> Sequence[Result]:
+        async with AsyncClient(server.endpoint, timeout_s=PATIENCE_S) as client:
+            return await client.infer_many("echo", inputs)
+
+    with Client(server.endpoint, timeout_s=PATIENCE_S) as client:
+        blocking = client.infer_many("echo", inputs)
+    with Pipeline(parse_config(LANE.format(name="echo", more=""), base=server.place, source="test.toml")) as pipeline:
+        embedded = pipeline.infer_many("echo", inputs)
+    for results in (blocking, asyncio.run(exchange()), embedded):
+        for result, array in zip(results, expected, strict=True):
+            assert isinstance(result, Mapping)
+            assert same(result["x"], array), (dtype, array.shape)
+
+
+def test_uneven_bytes_arrive_from_any_memory(server: Server) -> None:
+    """At each rank: transposed, reversed, every second; by both clients and embedded."""
+    views = [golden_array(DType.BYTES, shape) for shape in (*SHAPES, *EMPTY_SHAPES)]
+    views += [view for array in views[2:9] for view in (array.T, array[..., ::-1], array[..., ::2], np.asfortranarray(array))]
+    inputs = [{"x": view} for view in views]
+
+    async def exchange() -> Sequence[Result]:
+        async with AsyncClient(server.endpoint, timeout_s=PATIENCE_S) as client:
+            return await client.infer_many("echo", inputs)
+
+    with Client(server.endpoint, timeout_s=PATIENCE_S) as client:
+        blocking = client.infer_many("echo", inputs)
+    with Pipeline(parse_config(LANE.format(name="echo", more=""), base=server.place, source="test.toml")) as pipeline:
+        embedded = pipeline.infer_many("echo", inputs)
+    for results in (blocking, asyncio.run(exchange()), embedded):
+        for result, view in zip(results, views, strict=True):
+            assert isinstance(result, Mapping)
+            assert same(result["x"], view), view.shape
+
+
+def test_models_of_each_datatype_answer_asyncio(server: Server) -> None:
+    """As they answer the blocking client; and one without rows is refused alike."""
+
+    async def exchange() -> None:
+        async with AsyncClient(server.endpoint, timeout_s=PATIENCE_S) as client:
+            for dtype in ONNX_TYPES:
+                array = golden_array(dtype, (2, 3))
+                many, free = f"many_{dtype.name}", f"free_{dtype.name}"
+                for lane, sent in ((many, array), (free, array[:, :2])):
+                    assert same((await client.infer(lane, {"x": as_input(dtype, sent)}))["y"], np.ascontiguousarray(sent)), lane
+                with pytest.raises(CallError) as refused:
+                    await client.infer(many, {"x": as_input(dtype, array[:0])})
+                assert (refused.value.code, refused.value.field) == (Code.BAD_SHAPE, "x")
+            for rank in range(1, 9):
+                array = golden_array(DType.FP32, SHAPES[rank])
+                assert same((await client.infer(f"rank{rank}", {"x": array}))["y"], array)
+
+    asyncio.run(exchange())
 
 
 def test_eight_tensors_of_different_kinds_keep_names_order_and_bytes(server: Server) -> None:

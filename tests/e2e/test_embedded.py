@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import configs
 import numpy as np
 import pytest
-from server import DEMO, Server
+from server import DEMO, PATIENCE_S, ROOT, Server, place_environment, run_once
 from shared_server import shared_server
+from stages_for_tests import ABORT, HANG, HOARD, HOARDED_BYTES
 
 from clients import Client, Encoded, Result, SlotlineError
-from schemas.status import RequestError
+from schemas.status import ConfigError, RequestError
 from stages.demo import config_path, parts_path, ticks_path
 from stages.demo.check import load_features
 from stages.pipeline import Pipeline
@@ -86,6 +92,106 @@ def test_what_a_server_refuses_is_refused_embedded(
         client.infer(model, inputs)
 
     assert embedded.value.code == served.value.code
+
+
+CALL = """
+import resource, sys
+import numpy as np
+from stages.pipeline import Pipeline
+def taken():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+with Pipeline("config.toml") as pipeline:
+    pipeline.infer("bad", {"payload": np.zeros(4, np.uint8)})
+    before = taken()
+    print("calling", flush=True)
+    pipeline.infer("bad", {"payload": np.full(4, int(sys.argv[1]), np.uint8)})
+    print(taken() - before, flush=True)
+"""
+
+
+def embed(place: Path, first_byte: int) -> subprocess.Popen[str]:
+    """Start a program that runs the stage that misbehaves in its own process, and wait until it calls it."""
+    (place / "config.toml").write_text(configs.misbehaving(idempotent=False, hang_limit_ms=500))
+    environment = {**place_environment(place), "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
+    program = subprocess.Popen(
+        [sys.executable, "-c", CALL, str(first_byte)], stdout=subprocess.PIPE, text=True, env=environment, cwd=place
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "calling\n"
+    return program
+
+
+def test_a_stage_that_crashes_takes_its_caller_with_it(place: Path) -> None:
+    """There is no other process that could die instead."""
+    with embed(place, ABORT) as program:
+        assert program.wait(PATIENCE_S) == -signal.SIGABRT
+
+
+def test_a_stage_that_hangs_hangs_its_caller(place: Path) -> None:
+    """Nobody watches it: the lane's hang limit is half a second."""
+    with embed(place, HANG) as program:
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.wait(2.0)
+        program.kill()
+
+
+def test_what_a_stage_takes_its_caller_has_taken(place: Path) -> None:
+    """Memory has no limit of its own either."""
+    with embed(place, HOARD) as program:
+        assert program.stdout is not None
+        assert int(program.stdout.readline()) > HOARDED_BYTES // 2
+        assert program.wait(PATIENCE_S) == 0
+
+
+LANE = "[lane.x]\nmax_encoded_bytes = 4096\n"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LANE + "slotz = 5",
+        LANE + "slots = 0",
+        LANE + 'model = "none.onnx"',
+        LANE + 'model = "half.onnx"',
+        LANE + '[lane.x.decode]\nuse = "nowhere:decode"\noutputs = [{ name = "y", dtype = "UINT8", shape = [1] }]',
+        LANE + '[lane.x.decode]\nuse = "stages_for_tests:nothing"\noutputs = [{ name = "y", dtype = "UINT8", shape = [1] }]',
+        LANE + '[lane.x.preprocess]\nuse = "standardize"',
+        "[server]",
+        "a = [",
+    ],
+    ids=range(9),
+)
+def test_a_wrong_config_is_told_as_check_tells_it(place: Path, config: str) -> None:
+    """By a ConfigError with the same line."""
+    path = place / "config.toml"
+    path.write_text(config)
+    (place / "half.onnx").write_bytes((ROOT / "stages" / "demo" / "trading_mlp.onnx").read_bytes()[:3000])
+    said = run_once(place, "check", str(path)).stderr
+
+    with pytest.raises(ConfigError) as caught:
+        Pipeline(path)
+    assert said.splitlines()[-1] == f"slotline: {caught.value}"
+
+
+def test_a_missing_library_is_told_as_check_tells_it(place: Path) -> None:
+    """In a program of its own, where there is none."""
+    path = place / "config.toml"
+    path.write_text(LANE + '[lane.x.decode]\nuse = "image"')
+    (place / "stubs").mkdir()
+    (place / "stubs" / "simplejpeg.py").write_text("raise ModuleNotFoundError('no simplejpeg', name='simplejpeg')\n")
+    environment = {"PYTHONPATH": f"{place}/stubs:{ROOT}"}
+    program = f"from stages.pipeline import Pipeline; Pipeline({str(path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**place_environment(place), **environment},
+        check=False,
+    )
+
+    said = run_once(place, "check", str(path), environment=environment).stderr.splitlines()[-1]
+    assert "simplejpeg" in said
+    assert done.stderr.splitlines()[-1].removeprefix("schemas.status.ConfigError: ") == said.removeprefix("slotline: ")
 
 
 def test_a_result_names_the_same_outputs(pipeline: Pipeline, client: Client) -> None:

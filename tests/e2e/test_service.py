@@ -10,10 +10,15 @@ import signal
 import socket
 from pathlib import Path
 
+import configs
+import numpy as np
+import pytest
 from places import StartServer
-from server import PATIENCE_S, ROOT, wait_until
+from server import PATIENCE_S, ROOT, Server, wait_until
+from stages_for_tests import HANG
 
 import run
+from clients import Client, ConnectionLost, ServerUnreachable
 
 WATCHDOG_US = 500_000
 MANY = 100
@@ -54,6 +59,54 @@ def test_a_service_manager_hears_of_a_servers_life(make_server: StartServer, pla
         server.signal(signal.SIGTERM)
         next_of(manager, "STOPPING=1")
         assert server.wait() == 0
+    (place / "notify").unlink()
+
+
+class Manager:
+    """What systemd does for the unit: Restart=always, and the watchdog. *silence_s* is its WatchdogSec."""
+
+    def __init__(self, server: Server, hears: socket.socket, *, silence_s: float) -> None:
+        self._server = server
+        self._hears = hears
+        self._silence_s = silence_s
+
+    def start(self) -> None:
+        """Start the server and wait until it says that it serves."""
+        self._server.launch()
+        self._hears.settimeout(PATIENCE_S)
+        next_of(self._hears, "READY=1")
+
+    def wait_for_end(self) -> None:
+        """Wait until the server has ended, or is silent for so long that it is killed."""
+        self._hears.settimeout(self._silence_s)
+        with contextlib.suppress(TimeoutError):
+            while self._server.poll() is None:
+                self._hears.recv(4096)
+        self._server.kill()
+
+
+def test_a_server_that_ends_or_stands_still_is_started_anew(make_server: StartServer, place: Path) -> None:
+    """What is in flight is lost, nobody is there for a while, and then the same client is served again."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hears:
+        hears.bind(f"{place}/notify")
+        environment = {"NOTIFY_SOCKET": f"{place}/notify", "WATCHDOG_USEC": str(WATCHDOG_US)}
+        server = make_server(configs.misbehaving(idempotent=False, hang_limit_ms=60_000), environment=environment)
+        manager = Manager(server, hears, silence_s=10.0)
+        manager.start()
+        with Client(server.endpoint, timeout_s=PATIENCE_S) as client:
+            for number in (signal.SIGKILL, signal.SIGSTOP):
+                call = client.submit("bad", {"payload": np.full(4, HANG, np.uint8)})
+                assert client.infer("echo", {"payload": np.ones(4, np.uint8)})["payload"].tolist() == [1] * 4
+                server.signal(number)
+                manager.wait_for_end()
+                with pytest.raises(ConnectionLost):
+                    call.result()
+                with pytest.raises(ServerUnreachable):
+                    client.infer("echo", {"payload": np.ones(4, np.uint8)}, budget_us=300_000)
+
+                manager.start()
+                assert client.infer("echo", {"payload": np.ones(4, np.uint8)})["payload"].tolist() == [1] * 4
+        assert server.stop() == 0
     (place / "notify").unlink()
 
 

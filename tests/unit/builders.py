@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.core import Core, Ended
+from broker.core import Core
+from broker.endings import Ended
 from broker.lanes import Lane
 from broker.life import Client, Request
 from broker.metrics import Ledger
@@ -98,7 +99,7 @@ class Bench:
 
     def admit(self, request_id: int, **values: Any) -> Request:
         """Have a request admitted."""
-        request = make_request(self.client, request_id, self.lane, **values)
+        request = make_request(values.pop("client", self.client), request_id, self.lane, **values)
         self.core.ledger.received += 1
         assert self.core.admit(request) is None
         return request

@@ -79,6 +79,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "the answer is garbage": GARBAGE,
     "no key, an unknown one, or the wrong key of the server (`[curve]`)": (
         REFUSED_KEY,
+        "test_a_wrong_server_key_is_named_by_calls_too",
         "test_keys_for_a_server_without_any_are_told",
     ),
     "the key is taken off the server's list": (

@@ -14,7 +14,7 @@ from onnx_files import FLOAT, INT64, node, value, write_model
 from schemas.arena import LaneArena, write_descriptor, write_name
 from schemas.config import parse_config
 from schemas.hop import Hop, HopKind
-from schemas.plan import LanePlan
+from schemas.plan import BATCH_CAUSES, LanePlan
 from schemas.tensors import DType
 from stages.describe import describe
 from stages.links import SharedLink, make_link
@@ -96,8 +96,14 @@ def make_run(text: str, *, base: Path = DEMO, part: int = 0) -> Run:
         make_step(step, plan, config.lanes[0], links) if mine.first_step <= i < mine.end_step and step.use != "none" else None
         for i, step in enumerate(plan.steps)
     ]
-    marks = CallMarks(board.columns[1], arena.run_pairs[1], plan.index, clock)
+    marks = CallMarks(arena, board.columns[1], 1, clock)
     return Run(plan, arena, LaneRunner(plan, mine, steps, links, arena, marks), board.columns[1], clock)
+
+
+def closed_by(run: Run) -> dict[str, int]:
+    """Return how many batches closed for which cause, and how many rows they had together."""
+    counts = run.arena.batches[1].tolist()
+    return {name: count for name, count in zip((*BATCH_CAUSES, "rows"), counts, strict=False) if count}
 
 
 def hop(slot: int, *, flags: int = 0, deadline_ns: int = DUE_NS) -> Hop:

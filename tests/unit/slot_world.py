@@ -12,12 +12,14 @@ from builders import echo_plan, make_arena, make_board, make_request, no_barrier
 from slow_stage import ProcessDiedError, StageProcess
 
 from broker import life
-from broker.core import Core, Ended
+from broker.core import Core
+from broker.endings import Ended
 from broker.incarnations import Incarnations
 from broker.lanes import Lane
 from broker.life import Client, Request
 from broker.metrics import Ledger
 from schemas.hop import LONE, Hop, HopKind
+from schemas.status import KeyPolicy
 from schemas.words import INCARNATION, PROCESS, VISIBLE
 
 CLIENTS = 2
@@ -38,7 +40,8 @@ class World:
 
     slots: int = 2
     replicas: tuple[int, int] = (1, 1)
-    now_ns: int = 0
+    more: str = ""
+    now_ns: int = 1_000_000
     pick: int = 0
     processes: dict[int, StageProcess] = field(default_factory=dict)
     dead: dict[int, StageProcess] = field(default_factory=dict)
@@ -51,13 +54,15 @@ class World:
     admitted: list[Request] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        plan = echo_plan(slots=self.slots, replicas=self.replicas)
+        plan = echo_plan(slots=self.slots, replicas=self.replicas, more=self.more)
         self.arena, self.board = make_arena(plan), make_board()
         self.lane = Lane(plan, self.arena, no_barrier)
         self.core = Core([self.lane], Ledger(), max_in_flight=6)
         self.incarnations = Incarnations(self.board, [self.arena])
         self.clients = [Client(bytes([index])) for index in range(CLIENTS)]
         self.vanished: set[Client] = set()
+        # Rows of others that each client let pass since it has something to send.
+        self.passed_by: Counter[bytes] = Counter()
         # What each process of the cut wrote last into each slot: (ticket, generation).
         self.payload: list[dict[int, tuple[int, int]]] = [{} for _ in range(self.slots)]
         self.start_missing()
@@ -158,20 +163,27 @@ class World:
         if who in self.vanished or request_id in who.in_flight:
             return
         killer, fails_in = bool(values.pop("is_killer")), int(values.pop("fails_in"))
-        request = make_request(who, request_id, self.lane, **values)
+        ago_us = values.pop("born_ago_us", 0)
+        born_us = self.now_ns // 1000 - ago_us if ago_us else 0
+        request = make_request(who, request_id, self.lane, **values, born_us=born_us, arrived_ns=self.now_ns)
         self.core.ledger.received += 1
         refusal = self.core.admit(request)
         if refusal is not None:
             self.core.ledger.ended(refusal.code)
+            assert not self.core.endings.early, "what was refused has superseded something"
             return
         self.admitted.append(request)
         self.fails_in[request.ticket] = fails_in
         if killer:
             self.killers.add(request.ticket)
+        self._answer_aside()
 
     def dispatch(self, pick: int) -> None:
         """Send what may go."""
-        for request in self.core.next_dispatch(self.lane, self.now_ns, 3):
+        before = {id(request): request.client.fair for request in self.lane.backlog.waiting()}
+        jobs = self.core.next_dispatch(self.lane, self.now_ns, 3)
+        self._check_turns([request for request in jobs if id(request) in before])
+        for request in jobs:
             serving = self.lane.replicas[self.lane.process_of(request.stage)]
             taker = serving[pick % len(serving)]
             self._check_untouched(request)
@@ -180,6 +192,16 @@ class World:
             generation = self.lane.slots.generations[request.slot]
             hop = (request.slot, generation, request.ticket, 0, int(HopKind.WORK), request.stage, 0, flags, request.deadline_ns)
             self.send(0, taker, hop)
+        self._answer_aside()
+
+    def _check_turns(self, jobs: list[Request]) -> None:
+        """Fail when a client that waits is passed by for longer than two quanta and a request: all are of one level here."""
+        for job in jobs:
+            backlog, max_age_ns = self.lane.backlog, self.lane.plan.max_age_ns
+            assert not (max_age_ns and job.born_us and self.now_ns - job.born_us * 1000 > max_age_ns), "too old"
+            waiting = {r.client.fair for r in backlog.waiting() if not backlog.is_parked(r)} - {job.client.fair}
+            self.passed_by = Counter({client: self.passed_by[client] + job.rows for client in waiting})
+        assert max(self.passed_by.values(), default=0) <= 2 * 8 + 8
 
     def _check_untouched(self, request: Request) -> None:
         for process in self.processes.values():
@@ -193,10 +215,29 @@ class World:
             if isinstance(done, Ended):
                 self._answer(done.request, done.code)
             elif done is not None:
-                if not code:
-                    assert self.payload[slot] == {0: (ticket, generation), 1: (ticket, generation)}, "answered from another life"
-                self._answer(done, code)
-                self.core.finish(done)
+                self._answer_from_slot(done, code)
+            self._answer_aside()
+
+    def _answer_from_slot(self, request: Request, code: int) -> None:
+        """Send what the stages left in a slot; of an Ordered key, all elders must have their answers."""
+        if not code:
+            written = (request.ticket, self.lane.slots.generations[request.slot])
+            assert self.payload[request.slot] == {0: written, 1: written}, "answered from another life"
+        if request.policy == KeyPolicy.ORDERED:
+            elders = [other for other in self.admitted if other.ticket < request.ticket and is_same_key(other, request)]
+            assert all(self.finals[other.ticket] for other in elders), "an answer left before its elder's"
+        self._answer(request, code)
+        self.core.finish(request)
+
+    def _answer_aside(self) -> None:
+        """Answer what other requests ended or released, as the shell does before its turn is over."""
+        endings = self.core.endings
+        while endings.early or endings.released:
+            for end in endings.take_early():
+                self._answer(end.request, end.code)
+            if endings.released:
+                one = endings.released.popleft()
+                self._answer_from_slot(one.request, one.code)
 
     def tick(self) -> None:
         """Look for lost slots."""
@@ -227,6 +268,7 @@ class World:
     def _answer_all(self, ended: list[Ended]) -> None:
         for end in ended:
             self._answer(end.request, end.code)
+        self._answer_aside()
 
     def _answer(self, request: Request, code: int) -> None:
         """Send a final; that its client is gone is found out by this, and is the end of all its requests."""
@@ -247,6 +289,7 @@ class World:
     def check(self) -> None:
         """Fail when something is not as it must be after every step."""
         self._check_slots()
+        self._check_keys()
         for process in self.processes.values():
             for hop in process.touching:
                 self.check_may_touch(hop)
@@ -273,5 +316,36 @@ class World:
         orphans = Counter(id(r.client) for r in live if r.state in (life.ORPHAN, life.CONDEMNED_ORPHAN))
         assert all(client.orphans == orphans[id(client)] for client in self._all_clients())
 
+    def _check_keys(self) -> None:
+        """Of a Latest key no more wait, and are inside, than may; each key with something live has its line, and no other."""
+        slots, backlog = self.lane.slots, self.lane.backlog
+        inside = [request for request in slots.requests if request is not None and request.policy]
+        waiting = [request for request in backlog.waiting() if request.policy]
+        lines = {id(request.line) for request in (*inside, *waiting) if is_in_line(request)}
+        assert len(self.lane.lines) == len(lines)
+        assert sum(r is not None and r.state == life.KEPT for r in slots.requests) == self.lane.kept
+        for request in waiting:
+            same = [other for other in waiting if other.line is request.line]
+            if request.policy == KeyPolicy.ORDERED:
+                assert not backlog.is_parked(request)
+                continue
+            newest = max(same, key=lambda other: other.ticket)
+            assert len(same) <= newest.latest_n
+            taken = sum(other.line is request.line for other in inside) + sum(not backlog.is_parked(o) for o in same)
+            assert taken <= max(1, *(other.latest_n for other in self.admitted if is_same_key(other, request)))
+            assert taken, "a key has nothing inside, and nobody has its turn"
+
     def _all_clients(self) -> list[Client]:
         return list({id(client): client for client in (*self.clients, *(r.client for r in self.admitted))}.values())
+
+
+def is_same_key(one: Request, other: Request) -> bool:
+    """Return whether two requests are of one key: of one client or its successor, and both ordered or both latest."""
+    ordered = int(KeyPolicy.ORDERED)
+    same = one.client.fair == other.client.fair and one.key == other.key
+    return bool(same and one.policy and other.policy and (one.policy == ordered) == (other.policy == ordered))
+
+
+def is_in_line(request: Request) -> bool:
+    """Return whether *request* still is in its key's line: Ordered until it is answered, Latest while it has a slot."""
+    return request.line is not None and (request.policy != KeyPolicy.ORDERED or request.state in life.LIVE)

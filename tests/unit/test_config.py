@@ -211,6 +211,10 @@ def test_an_ipc_path_is_counted_in_bytes_with_its_control_socket() -> None:
         ("[server]\nheartbeat_timeout_ms = 1000\n[lane.a]", "more than server.heartbeat_ms = 1000"),
         ("[server]\nmax_budget_us = 10\n[lane.a]", "at most server.max_budget_us = 10"),
         ("[server]\nmax_message_bytes = 100_000\n[lane.a]", "at most server.max_message_bytes = 100000: raise that too"),
+        (
+            '[server]\nendpoint = "tcp://127.0.0.1:7000"\n[lane.a]\nmax_age_us = 1',
+            "0 with a TCP endpoint: a sender elsewhere has another clock",
+        ),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(text: str, said: str) -> None:

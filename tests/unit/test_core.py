@@ -6,7 +6,8 @@ import pytest
 from builders import FIRST, SECOND, Bench, codes, make_bench, make_request
 
 from broker import life
-from broker.core import MAX_NO_REPLICA, Ended
+from broker.core import MAX_NO_REPLICA
+from broker.endings import Ended
 from broker.life import Client, Request
 from schemas.hop import HopKind
 from schemas.status import Code
@@ -174,6 +175,15 @@ def test_an_orphan_that_no_process_serves_is_over() -> None:
 
     assert bench.come_back(request, kind=HopKind.NO_REPLICA, stage=1) is None
     assert (bench.lane.slots.free_count, list(bench.lane.waiting)) == (4, [])
+
+
+def test_batches_are_summed_over_all_columns_and_their_restarts() -> None:
+    """Who is dead has counted too, and a restart in the same column counts on."""
+    bench = make_bench()
+    bench.arena.batches[1, :6] = [2, 1, 0, 0, 0, 9]
+    bench.arena.batches[7, :6] = [1, 0, 0, 0, 1, 7]
+
+    assert bench.lane.batches() == ({"full": 3, "no_delay": 1, "delay": 0, "deadline": 0, "alone": 1}, 16 / 5)
 
 
 def finish(bench: Bench, request: Request) -> None:

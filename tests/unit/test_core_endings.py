@@ -41,7 +41,7 @@ def test_deadlines_of_answered_requests_do_not_pile_up() -> None:
         bench.core.cancel(bench.client, request_id)
         bench.core.expired(0)
 
-    assert len(bench.core._deadlines) <= 1_025
+    assert len(bench.core.endings._deadlines) <= 1_025
 
 
 def test_cancel_ends_exactly_one_request() -> None:

@@ -14,6 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from slot_world import CLIENTS, World
 from slow_stage import POINTS, StageProcess
 
+from schemas.status import KeyPolicy
+
 RUNS = {"long": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 100)
 # What is left at the end settles in fewer rounds than this, or never.
 PATIENCE_ROUNDS = 400
@@ -27,6 +29,9 @@ REQUESTS = st.lists(
             "is_killer": st.sampled_from([False, False, False, True]),
             "fails_in": st.sampled_from([-1, -1, -1, -1, 0, 1]),
             "deadline_ns": st.sampled_from([5, 1_000, 1_000]),
+            "born_ago_us": st.sampled_from([0, 0, 1, 2]),
+            "key": st.sampled_from([1, 1, 2]),
+            "policy": st.sampled_from(list(KeyPolicy)),
         }
     ),
     min_size=4,
@@ -52,10 +57,23 @@ class Slots(RuleBasedStateMachine):
         load=st.integers(1, 5),
         requests=REQUESTS,
         ending=st.sampled_from(["go on", "kill", "stop"]),
+        rules=st.tuples(st.sampled_from(["", "", "max_age_us = 1"]), st.sampled_from([None, None, KeyPolicy.ORDERED])),
     )
-    def begin(self, slots: int, replicas: tuple[int, int], load: int, requests: list[dict[str, int | bool]], ending: str) -> None:
-        """Start all processes. *ending*: those that rest go on, or are killed, or the server is told to stop."""
-        self.world = World(slots, replicas)
+    def begin(
+        self,
+        slots: int,
+        replicas: tuple[int, int],
+        load: int,
+        requests: list[dict[str, int | bool]],
+        ending: str,
+        rules: tuple[str, KeyPolicy | None],
+    ) -> None:
+        """Start all processes. *ending*: those that rest go on, or are killed, or the server is told to stop.
+
+        *rules*: lines of the lane's config, and the policy of all requests, None = each its own.
+        """
+        self.world = World(slots, replicas, rules[0])
+        self.policy = rules[1]
         self.load = load
         self.requests = requests
         self.ending = ending
@@ -79,6 +97,8 @@ class Slots(RuleBasedStateMachine):
     def _admit(self) -> None:
         about: dict[str, int | bool] = one_of(self.requests, self.next_id).copy()
         about["deadline_ns"] += self.world.now_ns
+        about["policy"] = about["policy"] if self.policy is None else self.policy
+        about["latest_n"] = {KeyPolicy.LATEST_ONLY: 1, KeyPolicy.LATEST_N: 2}.get(KeyPolicy(about["policy"]), 0)
         self.next_id += 1
         self.world.admit(self.next_id % CLIENTS, self.next_id, **about)
 
@@ -106,6 +126,21 @@ class Slots(RuleBasedStateMachine):
                 self.world.step(process)
                 self.world.check()
 
+    @precondition(lambda self: self.world.processes)
+    @rule(moves=MOVES, which=ANY)
+    def one_rests(self, moves: Moves, which: int) -> None:
+        """All but one process do what there is to do, so that requests overtake each other."""
+        self.go_on(moves)
+        world = self.world
+        resting = one_of([*world.processes, 0], which)
+        for pick in range(4):
+            world.dispatch(pick)
+            self._deliver_all()
+            for process in [process for number, process in world.processes.items() if number != resting]:
+                for _ in range(4):
+                    self._step(process, "idle")
+        world.tick()
+
     # --- clients and the broker ------------------------------------------------------------------------------------------
 
     @rule(moves=MOVES, which=ANY, how=st.sampled_from(["cancel", "cancel", "vanish"]))
@@ -124,6 +159,12 @@ class Slots(RuleBasedStateMachine):
         self.go_on(moves)
         self.world.expire(passed_ns)
         self.world.tick()
+
+    @rule(moves=MOVES, path_ns=st.sampled_from([0, 0, 4, 20]))
+    def become_slower(self, moves: Moves, path_ns: int) -> None:
+        """What has less time left than the stages take is refused early from now on."""
+        self.go_on(moves)
+        self.world.lane.window.path_ns = path_ns
 
     # --- deaths ----------------------------------------------------------------------------------------------------------
 

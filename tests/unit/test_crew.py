@@ -10,8 +10,9 @@ import pytest
 from builders import make_arena, no_barrier
 
 from broker.channel import Channel
-from broker.core import Core, Ended
+from broker.core import Core
 from broker.crew import Crew
+from broker.endings import Ended
 from broker.incarnations import Incarnations
 from broker.lanes import Lane
 from broker.metrics import Ledger

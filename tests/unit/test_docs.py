@@ -18,6 +18,8 @@ from lease_rig import make_pool
 import clients
 import run
 from broker.answers import Answers
+from broker.life import Client
+from broker.roster import Roster
 from schemas import wire
 from schemas.config import field_table
 from schemas.config_fields import ServerConfig
@@ -210,11 +212,14 @@ def is_logger(owner: ast.expr) -> bool:
 
 
 def statistics() -> list[str]:
-    """Return the names of all statistics, with NAME for the lane's."""
-    bench = make_bench()
+    """Return the names of all statistics, with NAME for the lane's and N for the client's number."""
+    bench, roster = make_bench(), Roster(1)
     bench.core.leases = make_pool()
-    names = Answers(bench.core, ServerConfig(), epoch=1).stats()
-    return [name.replace(f"lane.{bench.lane.plan.name}.", "lane.NAME.") for name in names]
+    roster.clients[b""] = Client(b"", received=1)
+    answers = Answers(bench.core, ServerConfig(), epoch=1)
+    answers.rosters.append(roster)
+    names = answers.stats()
+    return [name.replace(f"lane.{bench.lane.plan.name}.", "lane.NAME.").replace("client.1.", "client.N.") for name in names]
 
 
 def test_the_readmes_picture_is_small() -> None:

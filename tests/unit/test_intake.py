@@ -14,7 +14,7 @@ from broker.lanes import Lane
 from broker.life import Client, Request
 from schemas.arena import LaneArena
 from schemas.layout_cache import LayoutCache
-from schemas.status import Code, Flag, RequestError
+from schemas.status import Code, Flag, KeyPolicy, RequestError
 from schemas.templates import RequestOptions, RequestTemplate, TensorForm
 from schemas.tensors import DType, pack_bytes
 from schemas.wire import ROUTE
@@ -29,6 +29,10 @@ model = "trading_mlp.onnx"
 slots = 3
 version = "7"
 default_budget_us = 2000
+[lane.fresh]
+slots = 3
+max_encoded_bytes = 1000
+max_age_us = 1000
 [lane.rows]
 model = "trading_mlp.onnx"
 slots = 3
@@ -42,7 +46,7 @@ TICK = TensorForm("features", DType.FP32, (1, 67), 268, inline=True)
 
 @dataclass
 class Door:
-    """The intake of a server with three lanes, and what lies behind it."""
+    """The intake of a server with four lanes, and what lies behind it."""
 
     intake: Intake
     arenas: dict[str, LaneArena]
@@ -268,3 +272,32 @@ def test_an_output_that_the_lane_does_not_give_is_refused(door: Door) -> None:
     with pytest.raises(RequestError, match="outputs: expected some of log_vol, p_up, got nothing"):
         door.request("ticks", [TICK], [ROW.tobytes()], options=wanted)
     assert door.request("any", [TICK], [ROW.tobytes()], options=wanted)
+
+
+BYTE = TensorForm("x", DType.UINT8, (1,), 1, inline=True)
+
+
+def test_a_birth_by_another_clock_is_refused_where_age_matters(door: Door) -> None:
+    """By the wall clock a request would never be old; a turn's worth of future is none, and 0 says nothing."""
+    now_ns = 5_000_000_000
+    for born_us in (0, 4_000_000, 5_900_000):
+        assert door.request("fresh", [BYTE], [b"1"], now_ns=now_ns, born_us=born_us).born_us == born_us
+    with pytest.raises(RequestError, match="born_us: expected 0, or a time of this host's monotonic clock, now 5000000"):
+        door.request("fresh", [BYTE], [b"1"], now_ns=now_ns, born_us=1_700_000_000_000_000)
+    assert door.request("any", [BYTE], [b"1"], now_ns=now_ns, born_us=1 << 63).born_us == 1 << 63
+
+
+def test_a_key_policy_is_taken_over_and_needs_a_key(door: Door) -> None:
+    """LatestOnly is the latest one."""
+    only = RequestOptions(key_policy=KeyPolicy.LATEST_ONLY)
+    request = door.request("any", [BYTE], [b"1"], options=only, key=4)
+    assert (request.policy, request.latest_n, request.key) == (KeyPolicy.LATEST_ONLY, 1, 4)
+
+    with pytest.raises(RequestError, match="key: expected not 0 with LATEST_ONLY, got 0"):
+        door.request("any", [BYTE], [b"1"], options=only)
+
+
+def test_more_latest_than_the_backlog_holds_are_refused(door: Door) -> None:
+    """They could never wait."""
+    with pytest.raises(RequestError, match=r"latest_n: expected at most 256 \(lane.any.backlog\), got 257"):
+        door.request("any", [BYTE], [b"1"], options=RequestOptions(key_policy=KeyPolicy.LATEST_N, latest_n=257), key=4)

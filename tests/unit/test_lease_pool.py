@@ -184,7 +184,7 @@ def test_the_counts_are_those_of_the_regions() -> None:
 def leasing_bench(slots: int = 4) -> tuple[Any, Any]:
     """Return a bench whose client has a lease, and the lease."""
     bench = make_bench(slots=slots)
-    bench.core.leases = pool = make_pool(1)
+    bench.core.leases = bench.core.endings._leases = pool = make_pool(1)
     return bench, lend(pool, bench.client)
 
 

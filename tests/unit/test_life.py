@@ -12,6 +12,7 @@ STATES, EVENTS = range(len(life.STATE_NAMES)), range(len(life.EVENT_NAMES))
 ANSWERED = "it is answered, so nothing ends it again"
 NO_SLOT = "it has no slot, so no hop speaks of it and no death concerns it"
 NOT_WITH_STAGES = "its slot is with the broker: no hop is out, and no process holds it"
+KEPT = "only what is with the stages comes back before its elder, and only what did is kept for it"
 LATE = "its slot began a new generation, so its hops are late ones"
 OVER = "it is over, and nothing refers to it any more"
 ONLY_CONDEMNED = "only a condemned request is given up or falls quiet"
@@ -30,7 +31,9 @@ def why_impossible(state: int, event: int) -> str:
     if event == life.DISPATCH and state not in (life.QUEUED, life.WAITING):
         return HAS_SLOT
     if event in RETURNS | {life.REAPED} and state not in (life.HELD, life.ORPHAN):
-        return {life.QUEUED: NO_SLOT, life.WAITING: NOT_WITH_STAGES}.get(state, LATE)
+        return {life.QUEUED: NO_SLOT, life.WAITING: NOT_WITH_STAGES, life.KEPT: NOT_WITH_STAGES}.get(state, LATE)
+    if (event == life.KEEP and state != life.HELD) or (event == life.RELEASE and state != life.KEPT):
+        return KEPT
     if event in (life.GIVE_UP, life.QUIET) and state not in (life.CONDEMNED, life.CONDEMNED_ORPHAN):
         return ONLY_CONDEMNED
     return ONLY_QUEUED if event == life.SUPERSEDE and state != life.QUEUED else ""

@@ -9,14 +9,16 @@ from schemas.status import Code
 
 
 @pytest.mark.parametrize("code", list(Code))
-def test_every_code_ends_a_request_as_answered_refused_or_failed(code: Code) -> None:
-    """1xx and 2xx were not taken, 3xx and 4xx were."""
+def test_every_code_ends_a_request_in_exactly_one_way(code: Code) -> None:
+    """1xx and 2xx were not taken, 3xx and 4xx were; what a client ends by its own act is no failure."""
     ledger = Ledger(received=1)
     ledger.ended(code)
 
     seen = ledger.snapshot(0)
-    kind = "answered" if code == Code.NONE else "refused" if code.is_refusal else "failed"
-    assert {key: seen[key] for key in ("answered", "refused", "failed")} == {"answered": 0, "refused": 0, "failed": 0} | {kind: 1}
+    own = {Code.NONE: "answered", Code.SUPERSEDED: "superseded", Code.CANCELLED: "cancelled"}
+    kind = own.get(code) or ("refused" if code.is_refusal else "failed")
+    kinds = ("answered", "refused", "failed", "superseded", "cancelled")
+    assert {key: seen[key] for key in kinds} == dict.fromkeys(kinds, 0) | {kind: 1}
     assert seen["codes"] == ({} if code == Code.NONE else {code.name: 1})
     assert seen["balanced"]
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.plan import (
+    BATCH_WORDS,
     DESCRIPTOR_WORDS,
     ERROR_TEXT_BYTES,
     MAX_COLUMNS,
@@ -50,6 +51,7 @@ def test_words_do_not_overlap(slots: int, steps: int, links: int) -> None:
         (at.holder, slots * 8),
         (at.held, MAX_COLUMNS * slots * 8),
         (at.run_pairs, MAX_COLUMNS * slots * 8),
+        (at.batches, MAX_COLUMNS * BATCH_WORDS * 8),
         (at.stamps, slots * steps * STAMP_WORDS * 8),
         (at.descriptors, links * slots * MAX_TENSORS * DESCRIPTOR_WORDS * 8),
         (at.error, slots * ERROR_TEXT_BYTES),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from builders import DEMO
-from runner_rig import DUE_NS, FEATURES, FUNCTION, STEP_NS, TICKS, hop, make_run, pick_model, put_bytes, put_features
+from runner_rig import DUE_NS, FEATURES, FUNCTION, STEP_NS, TICKS, closed_by, hop, make_run, pick_model, put_bytes, put_features
 
 from schemas.hop import LONE, HopKind
 from schemas.status import Code
@@ -31,7 +31,7 @@ def test_a_batch_gives_each_slot_what_a_direct_run_gives() -> None:
             name: array.tobytes() for name, array in direct.items()
         }
     assert finished[5] == (5, 3, 105, 0, int(HopKind.DONE), 4, 0, 0, DUE_NS)
-    assert run.runner.closed_by == {"full": 1}
+    assert closed_by(run) == {"full": 1, "rows": 32}
 
 
 def test_a_lone_request_runs_alone_and_the_others_together(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_held_batch_is_waited_for() -> None:
     run.clock.now_ns = 50_000
     run.turn()
     assert len(run.runner.finished) == 1
-    assert run.runner.closed_by == {"delay": 1}
+    assert closed_by(run) == {"delay": 1, "rows": 1}
 
 
 def test_a_lane_with_nothing_to_do_gives_every_hop_back() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import DEMO
-from runner_rig import FUNCTION, Run, hop, make_run, pick_model, put_bytes, put_pick
+from runner_rig import FUNCTION, Run, closed_by, hop, make_run, pick_model, put_bytes, put_pick
 
 from schemas.arena import write_descriptor
 from schemas.hop import HopKind
@@ -36,6 +36,7 @@ def test_what_is_run_again_alone_is_stamped_as_alone(tmp_path: Path) -> None:
 
     assert run.arena.stamps[1, 2].tolist()[2] == 1
     assert run.arena.stamps[0, 2].tolist() == [0, 0, 0]
+    assert closed_by(run) == {"no_delay": 1, "alone": 2, "rows": 4}
 
 
 def test_an_error_is_left_in_the_slot_with_its_field() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from client_helpers import LIMITS, MS, TICK, error, make_session, read, reply, reply_in_frames, submit, tensor_bytes
@@ -32,7 +34,7 @@ from schemas.messages import (
     read_message,
     write_message,
 )
-from schemas.status import Code, ControlOp, Flag, Kind
+from schemas.status import Code, ControlOp, Flag, KeyPolicy, Kind
 from schemas.templates import TensorForm
 from schemas.tensors import DType
 
@@ -443,3 +445,30 @@ def test_the_earliest_deadline_is_that_of_the_next_call_to_end() -> None:
     assert session.earliest_deadline_ns() == 2 * MS
     session.expire(3 * MS)
     assert session.earliest_deadline_ns() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"key_policy": KeyPolicy.ORDERED}, "key"),
+        ({"key_policy": 4, "key": 1}, "key_policy"),
+        ({"key_policy": KeyPolicy.LATEST_N, "key": 1}, "latest_n"),
+        ({"key_policy": KeyPolicy.LATEST_ONLY, "key": 1, "latest_n": 2}, "latest_n"),
+        ({"latest_n": 2}, "latest_n"),
+    ],
+)
+def test_a_key_policy_that_makes_no_sense_is_refused_here(options: Any, field: str) -> None:
+    """Nothing is sent."""
+    session = make_session()
+
+    with pytest.raises(RequestRefused, match=f"BAD_PARAM.*{field}:"):
+        submit(session, **options)
+    assert session.in_flight == 0
+
+
+def test_a_key_policy_is_written_into_the_header() -> None:
+    """As the server will read it."""
+    options: Any = {"key": 5, "key_policy": KeyPolicy.LATEST_N, "latest_n": 3}
+    _, layout = read(submit(make_session(), **options))
+
+    assert (layout.key_policy, layout.latest_n) == (KeyPolicy.LATEST_N, 3)

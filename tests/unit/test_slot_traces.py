@@ -13,7 +13,7 @@ def process_of(world: World, index: int) -> StageProcess:
 
 def admit(world: World, request_id: int, *, is_killer: bool = False) -> None:
     """Have a request come in and go to the first process."""
-    world.admit(0, request_id, idempotent=True, deadline_ns=1_000, is_killer=is_killer, fails_in=-1)
+    world.admit(0, request_id, idempotent=True, deadline_ns=world.now_ns + 1_000, is_killer=is_killer, fails_in=-1)
     world.dispatch(0)
     deliver_all(world)
 

@@ -17,10 +17,9 @@ from broker.front import Front
 from broker.intake import Intake
 from broker.lanes import Lane
 from broker.metrics import Ledger
-from broker.outbox import Outbox
+from broker.outbox import Outbox, mark_packed
 from broker.results import Results
 from broker.roster import Roster
-from broker.server import mark_packed
 from schemas.config import parse_config
 from schemas.hop import HOP, HopKind
 from schemas.layout import Layout

@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { Calls } from './calls.js';
-import { Connection } from './connection.js';
+import { Connection, CUT_SHORT } from './connection.js';
 import {
   BadReply,
   Busy,
@@ -26,8 +26,6 @@ import { writeCancel, writeHealth, writeHello, writeRequest } from './writer.js'
 const RETRY_MS = 50;
 // So many handshakes in a row that the server breaks off are no accident: it cannot read what is encrypted for another key.
 const MAX_CUT_SHORT = 3;
-const CUT_SHORT =
-  'the server broke off the handshake: see whether the server key is its public key, and whether it uses keys at all';
 const NO_LIMITS = { maxHeader: 0, maxPayload: 0, maxFrames: 0, maxInFlight: 0, defaultBudgetUs: 0, maxBudgetUs: 0 };
 
 export class Client {

@@ -14,6 +14,9 @@ const LINGER_MS = 200;
 const HEARTBEAT_MS = 1_000;
 const HEARTBEAT_TIMEOUT_MS = 10_000;
 const NO_SERVER = 'what listens there is no Slotline server';
+// What a wrong key of the server looks like, and little else.
+export const CUT_SHORT =
+  'the server broke off the handshake: see whether the server key is its public key, and whether it uses keys at all';
 const MECHANISM_MISMATCH = 'ERR_ZMTP_MECHANISM_MISMATCH';
 
 export class Connection {
@@ -122,7 +125,7 @@ function endOf({ type, error }, hasKeys) {
     case 'handshake:error:other':
       // What a wrong key of the server looks like, or another mechanism when the server hangs up before its greeting is read. But
       // so does a server that ends just then.
-      if (hasKeys) return { reason: 'the server broke off the handshake', isCutShort: true };
+      if (hasKeys) return { reason: CUT_SHORT, isCutShort: true };
       return { reason: `${NO_SERVER}, or one that takes clients with keys only` };
     default:
       return undefined;

@@ -29,6 +29,10 @@ inline std::string endpoint_cure(const std::string& endpoint) {
   return form + "; did you mean " + (is_tcp ? "tcp://" : "ipc://") + endpoint + "?";
 }
 
+// What a wrong key of the server looks like, and little else.
+inline constexpr const char* kCutShort =
+    "the server broke off the handshake: see whether the server key is its public key, and whether it uses keys at all";
+
 // A socket that is used until its connection ends.
 class Connection {
  public:
@@ -154,7 +158,7 @@ class Connection {
     } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
       // What a wrong key of the server looks like, or another mechanism when the server hangs up before its greeting is read. But
       // so does a server that ends just then.
-      end_ = has_keys_ ? "the server broke off the handshake" : no_server + ", or one that takes clients with keys only";
+      end_ = has_keys_ ? kCutShort : no_server + ", or one that takes clients with keys only";
       was_cut_short_ = has_keys_;
     } else {
       end_ = event == ZMQ_EVENT_DISCONNECTED ? "the server closed the connection" : no_server;

@@ -181,8 +181,6 @@ class Line {
 
   // So many handshakes in a row that the server breaks off are no accident: it cannot read what is encrypted for another key.
   static constexpr int kMaxCutShort = 3;
-  static constexpr const char* kCutShort =
-      "the server broke off the handshake: see whether the server key is its public key, and whether it uses keys at all";
 
   std::shared_ptr<zmq::context_t> context_;
   std::string endpoint_;
