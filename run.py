@@ -174,6 +174,7 @@ def _later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
 
 def _serve(options: argparse.Namespace) -> int:
     """Run the supervisor in this process."""
+    from broker.descriptors import check_descriptors
     from broker.notify import ready_line
     from broker.places import Places
     from broker.plan_child import plan_in_child
@@ -192,6 +193,7 @@ def _serve(options: argparse.Namespace) -> int:
     leases = socket_beside(config.server.endpoint) if config.leases.count else ""
     places = Places([config.server.endpoint, *([control] if control else []), *([f"ipc://{leases}"] if leases else [])])
     plan = plan_in_child(_child_command(), config)
+    check_descriptors(plan)
     try:
         places.claim()
 

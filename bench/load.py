@@ -1,47 +1,32 @@
-"""Run the load generator (``load.c``): build it when needed, give it the request headers, read its report.
+"""Run a load generator: give it the requests, watch the server's CPU meanwhile, read its report.
 
-Every side of a comparison is measured by this one generator; nothing here knows which server answers.
+Every side of a comparison is measured by the same generator; nothing here knows which server answers. Generators are ``load.c``
+(ZeroMQ), ``http.c`` (the peers), and ``slow_load.py``, which stands in for the first where nothing can be compiled.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
+import dataclasses
 import json
-import os
-import shutil
-import struct
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
+from bench import usage
+from bench.build import build
+from bench.histogram import Histogram
+from bench.requests import Requests
+from bench.stability import Window, is_stable
 from schemas.status import ConfigError
 
-SOURCES = Path(__file__).resolve().parent
-BINARIES = SOURCES.parent / "build" / "bench"
-FLAGS = ("-O2", "-std=gnu11", "-lzmq", "-lm")
 # What a run may take beyond its own length: start, drain, a loaded machine.
 GRACE_S = 60.0
-CURE = "install a C compiler and libzmq's headers (Debian: apt install gcc libzmq3-dev)"
-
-
-@dataclass(frozen=True, slots=True)
-class Headers:
-    """A table of request headers of one size, each a finished FlatBuffer; the generator patches the id of each."""
-
-    table: bytes
-    header_bytes: int
-    id_at: int
-
-    @classmethod
-    def of(cls, headers: Sequence[bytes | bytearray]) -> Headers:
-        """Return the table of *headers*, which must share one layout: same size, route at the same place."""
-        layouts = {(len(header), route_at(header)) for header in headers}
-        if len(layouts) != 1:
-            raise ValueError(f"headers of one layout expected, got (bytes, route at) {sorted(layouts)}")
-        ((header_bytes, id_at),) = layouts
-        return cls(b"".join(headers), header_bytes, id_at)
+C, PYTHON, HTTP = "c", "python", "http"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +40,8 @@ class Load:
         seconds: measured time, after *warm_up_s* that does not count.
         drain_s: how long answers are awaited after the last send; what is missing then is lost.
         is_echo: the server sends requests back unchanged (a limit), else it answers with Slotline messages.
+        hello: a message that each connection sends first.
+        generator: C, PYTHON or HTTP.
     """
 
     outstanding: int
@@ -63,15 +50,28 @@ class Load:
     seconds: float = 3.0
     warm_up_s: float = 1.0
     drain_s: float = 5.0
-    sockets: int = 1
+    window_s: float = 0.5
+    connections: int = 1
     is_echo: bool = False
+    hello: bytes = b""
+    generator: str = C
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Sums over the measured replies for one stage: waiting, running (microseconds), and replies by batch size."""
+
+    queue_us: int
+    run_us: int
+    batches: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What the generator saw. Counters are of the whole run: sent = ok + errors + lost; the rest of the measured time.
 
-    ``strange`` are messages that answer no request; ``late_us`` is the mean of send time - due time of an open loop.
+    ``strange`` are messages that answer no request; ``late_us`` is the mean of send time - due time of an open loop;
+    ``server_cpu_s`` is None when it is not known which processes serve.
     """
 
     sent: int
@@ -83,89 +83,121 @@ class Report:
     errors_by_code: Mapping[str, int]
     seconds: float
     rate: float
-    p50_us: float
-    p90_us: float
-    p99_us: float
-    max_us: float
-    samples: int
     client_cpu_s: float
     late_us: float
     late_max_us: float
+    timed: int
+    backlog_us: int
+    stages: tuple[Stage, ...]
+    windows: tuple[Window, ...]
+    latency: Histogram
+    server_cpu_s: float | None = None
 
     @property
     def is_clean(self) -> bool:
         """True when every request was answered once, with a result, and nothing else came."""
         return self.sent == self.ok > 0 and self.doubled == self.strange == 0
 
+    @property
+    def is_stable(self) -> bool:
+        """True when the last windows agree."""
+        return is_stable(self.windows)
 
-def route_at(header: bytes | bytearray) -> int:
-    """Return the byte where the request id lies: start of ``Message.route`` (field 0) of a finished header."""
-    (root,) = struct.unpack_from("<I", header, 0)
-    (vtable_back,) = struct.unpack_from("<i", header, root)
-    (field,) = struct.unpack_from("<H", header, root - vtable_back + 4)
-    return int(root + field)
+    @property
+    def p50_us(self) -> float:
+        """The median latency; 0 when there was no answer."""
+        return self.latency.percentile_us(0.5) or 0.0
 
+    @property
+    def p99_us(self) -> float | None:
+        """None with too few samples."""
+        return self.latency.percentile_us(0.99)
 
-def build(name: str) -> Path:
-    """Return the compiled ``bench/<name>.c``; compile it unless these very sources are compiled already.
-
-    Raises:
-        ConfigError: no compiler, no libzmq headers, or the compiler refused the source.
-    """
-    digest = hashlib.sha256(" ".join(FLAGS).encode())
-    for source in sorted([*SOURCES.glob("*.h"), SOURCES / f"{name}.c"]):
-        digest.update(source.read_bytes())
-    binary = BINARIES / f"{name}-{digest.hexdigest()[:16]}"
-    if not binary.exists():
-        _compile(SOURCES / f"{name}.c", binary)
-    return binary
-
-
-def _compile(source: Path, binary: Path) -> None:
-    """Compile *source*; *binary* appears whole or not at all, so that two runs may compile at once."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise ConfigError(f"the benchmark's {source.name} needs compiling and there is no compiler: {CURE}")
-    binary.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=binary.parent) as scratch:
-        made = Path(scratch) / binary.name
-        result = subprocess.run([compiler, str(source), "-o", str(made), *FLAGS], capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            complaint = next(
-                (line for line in result.stderr.splitlines() if "error" in line or "cannot" in line), "no reason given"
-            )
-            raise ConfigError(f"cannot compile {source.name} ({complaint.strip()}): {CURE}")
-        made.replace(binary)
+    def complaint(self) -> str:
+        """Return in one line what was not clean."""
+        return (
+            f"of {self.sent} sent: {self.errors} errors {dict(self.errors_by_code)}, {self.lost} lost, "
+            f"{self.doubled} doubled, {self.strange} strange"
+        )
 
 
-def run_load(endpoint: str, headers: Headers, load: Load) -> Report:
+def read_report(text: str) -> Report:
+    """Return the report that a generator printed as JSON."""
+    found: dict[str, Any] = json.loads(text)
+    buckets = tuple((int(top), int(count)) for top, count in found.pop("histogram"))
+    found["latency"] = Histogram(buckets, found.pop("max_ns"))
+    found["stages"] = tuple(Stage(**stage) for stage in found["stages"])
+    found["windows"] = tuple(Window(**window) for window in found["windows"])
+    return Report(**found)
+
+
+def run_load(endpoint: str, requests: Requests, load: Load, *, server_pid: int | None = None) -> Report:
     """Load the server at *endpoint* and return what came of it.
+
+    Args:
+        server_pid: the process whose CPU, with that of everything below it, is the server's.
 
     Raises:
         ConfigError: the generator could not be built or did not run to its end.
     """
-    with tempfile.NamedTemporaryFile(suffix=".headers") as table:
-        table.write(headers.table)
-        table.flush()
-        argv = [str(build("load")), "--endpoint", endpoint, "--header", table.name, *_options(headers, load)]
-        limit_s = load.warm_up_s + load.seconds + load.drain_s + GRACE_S
-        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=limit_s)
-    if result.returncode != 0:
-        raise ConfigError(f"the load generator failed: {result.stderr.strip() or f'exit {result.returncode}'}")
-    return Report(**json.loads(result.stdout))
+    with contextlib.ExitStack() as stack:
+        argv = [*_generator(load.generator), "--endpoint", endpoint, *_options(load)]
+        argv += ["--requests", stack.enter_context(_file(requests.table()))]
+        if load.hello:
+            argv += ["--hello", stack.enter_context(_file(load.hello))]
+        process = stack.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        watchdog = threading.Timer(load.warm_up_s + load.seconds + load.drain_s + GRACE_S, process.kill)
+        stack.callback(watchdog.cancel)
+        watchdog.start()
+        # An interrupt must not leave it loading the server.
+        stack.callback(process.kill)
+        return _watch(process, server_pid)
 
 
-def _options(headers: Headers, load: Load) -> list[str]:
-    """Return the generator's options for *headers* and *load*."""
+def _watch(process: subprocess.Popen[str], server_pid: int | None) -> Report:
+    """Read what the generator says, note the server's CPU at its marks, and return its report."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    marks: list[float] = []
+    last = ""
+    for line in process.stdout:
+        if line.strip() in ("measuring", "measured"):
+            marks.append(usage.cpu_s(usage.tree(server_pid)) if server_pid else 0.0)
+        else:
+            last = line
+    complaint = process.stderr.read().strip()
+    if process.wait() != 0:
+        raise ConfigError(f"the load generator failed: {complaint or f'exit {process.returncode}'}")
+    report = read_report(last)
+    cpu_s = marks[1] - marks[0] if server_pid and len(marks) == 2 else None
+    return dataclasses.replace(report, server_cpu_s=cpu_s)
+
+
+def _generator(name: str) -> Sequence[str]:
+    """Return the command of the generator *name*."""
+    if name == PYTHON:
+        return [sys.executable, "-m", "bench.slow_load"]
+    return [str(build("load" if name == C else "http"))]
+
+
+@contextlib.contextmanager
+def _file(content: bytes) -> Iterator[str]:
+    """Yield the name of a temporary file with *content*."""
+    with tempfile.NamedTemporaryFile(prefix="slotline-") as file:
+        file.write(content)
+        file.flush()
+        yield file.name
+
+
+def _options(load: Load) -> list[str]:
+    """Return the generator's options for *load*."""
     values = {
-        "size": headers.header_bytes,
-        "count": len(headers.table) // headers.header_bytes,
-        "id-at": headers.id_at,
-        "sockets": load.sockets,
+        "connections": load.connections,
         "outstanding": load.outstanding,
         "seconds": load.seconds,
         "warm-up": load.warm_up_s,
         "drain": load.drain_s,
+        "window": load.window_s,
     }
     if load.rate > 0:
         values["rate"] = load.rate

@@ -14,6 +14,7 @@ from pathlib import Path
 import zmq
 
 from bench.processes import REPO
+from broker import accelerator
 
 PACKAGES = ("pyzmq", "numpy", "onnxruntime", "flatbuffers")
 
@@ -34,6 +35,7 @@ def describe() -> dict[str, str | int | float]:
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
         "libzmq": zmq.zmq_version(),
+        "accelerator": accelerator.load()[1] or "in use",
         "revision": _revision(),
     }
     for package in PACKAGES:

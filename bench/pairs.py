@@ -25,21 +25,6 @@ class Spread:
         return f"{pattern.format(self.median)} ({pattern.format(self.least)}..{pattern.format(self.most)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A promise about a ratio: *ours* to *limit*, at least or at most *hold*."""
-
-    name: str
-    ours: str
-    limit: str
-    hold: float
-    is_least: bool
-
-    def is_held(self, ratio: float) -> bool:
-        """True when *ratio* keeps the promise."""
-        return ratio >= self.hold if self.is_least else ratio <= self.hold
-
-
 def ratios(ours: Sequence[float], limit: Sequence[float]) -> list[float]:
     """Return ours/limit per round: each pair was measured one right after the other, so slow drifts of the machine cancel.
 

@@ -9,7 +9,8 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.status import ConfigError
@@ -21,9 +22,17 @@ STOP_LIMIT_S = 20.0
 REPO = Path(__file__).resolve().parent.parent
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A server that is ready: its process number, and the words of its "ready ..." line."""
+
+    pid: int
+    words: tuple[str, ...]
+
+
 @contextlib.contextmanager
-def running(argv: Sequence[str | Path], *, log: Path) -> Iterator[list[str]]:
-    """Run *argv* in the repository's root and yield the words of its "ready ..." line; SIGTERM at the end.
+def running(argv: Sequence[str | Path], *, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Process]:
+    """Run *argv* in the repository's root and yield it once it said "ready ..."; SIGTERM at the end.
 
     Args:
         log: file that takes its stderr; its last line becomes the error message when the start fails.
@@ -32,9 +41,16 @@ def running(argv: Sequence[str | Path], *, log: Path) -> Iterator[list[str]]:
         ConfigError: it ended, or said nothing for READY_LIMIT_S.
     """
     with log.open("wb") as stderr:
-        process = subprocess.Popen([str(word) for word in argv], stdout=subprocess.PIPE, stderr=stderr, cwd=REPO)
+        process = subprocess.Popen(
+            [str(word) for word in argv],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            stdin=subprocess.DEVNULL,
+            cwd=REPO,
+            env={**os.environ, **(environment or {})},
+        )
         try:
-            yield _wait_ready(process, argv, log)
+            yield Process(process.pid, tuple(_wait_ready(process, argv, log)))
         finally:
             _stop(process)
 
@@ -57,10 +73,10 @@ def _wait_ready(process: subprocess.Popen[bytes], argv: Sequence[str | Path], lo
                 return line.split()
     fate = "ended" if time.monotonic() < deadline else f"took over {READY_LIMIT_S:.0f} s"
     command = shlex.join(str(word) for word in argv)
-    raise ConfigError(f"`{command}` {fate} before it was ready; its last words: {_last_line(log)}")
+    raise ConfigError(f"`{command}` {fate} before it was ready; its last words: {last_line(log)}")
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
     """Return the last line of *log* that is not blank, or "nothing"."""
     lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1] if lines else "nothing"

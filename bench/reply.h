@@ -1,4 +1,5 @@
-/* What the generator reads of a reply: its request id, and whether it is a result, an error or neither. Every offset is checked. */
+/* What the generator reads of a reply: its request id, whether it is a result, an error or neither, and the times of its stages.
+ * Every offset is checked. */
 #ifndef SLOTLINE_REPLY_H
 #define SLOTLINE_REPLY_H
 
@@ -9,14 +10,30 @@
 
 enum outcome { STRANGE, RESULT, FAILURE };
 
+enum { MAX_STAGES = 8 };
+
+struct stage_time {
+    uint32_t queue_us, run_us, batch;
+};
+
+struct timing {
+    unsigned count; /* 0: the reply has no times */
+    uint32_t backlog_us;
+    struct stage_time rows[MAX_STAGES];
+};
+
 struct reply {
     enum outcome outcome;
     uint64_t id;
-    unsigned code; /* of a FAILURE */
+    unsigned code;        /* of a FAILURE */
+    bool is_packed;       /* more frames follow, each a reply */
+    struct timing timing; /* of a RESULT */
 };
 
-/* infer.fbs: Message.route is field 0, Message.body field 4; Route is 56 bytes, request_id at 0, kind at 46; Failure.code is field 0. */
-enum { FIELD_ROUTE = 0, FIELD_BODY = 4, FIELD_CODE = 0, ROUTE_BYTES = 56, KIND_AT = 46, KIND_INFER_REPLY = 16, KIND_ERROR = 18 };
+/* infer.fbs: Message.route is field 0, Message.body field 4; Route is 56 bytes, request_id at 0, flags at 40, kind at 46; Failure.code
+ * is field 0; InferOut.timing is field 4, InferOut.backlog_us field 6. */
+enum { FIELD_ROUTE = 0, FIELD_BODY = 4, FIELD_CODE = 0, FIELD_TIMING = 4, FIELD_BACKLOG = 6 };
+enum { ROUTE_BYTES = 56, FLAGS_AT = 40, FLAG_PACKED = 8, KIND_AT = 46, KIND_INFER_REPLY = 16, KIND_ERROR = 18 };
 
 static inline bool read_bytes(const uint8_t *buffer, size_t size, size_t at, void *value, size_t width)
 {
@@ -54,15 +71,32 @@ static inline unsigned failure_code(const uint8_t *buffer, size_t size, size_t r
     return code;
 }
 
+/* Read the times of a result's stages; those beyond MAX_STAGES are left out. */
+static inline void read_timing(const uint8_t *buffer, size_t size, size_t root, struct timing *timing)
+{
+    size_t body = follow(buffer, size, field_at(buffer, size, root, FIELD_BODY));
+    size_t rows = follow(buffer, size, field_at(buffer, size, body, FIELD_TIMING));
+    uint32_t count;
+    if (!read_bytes(buffer, size, rows, &count, sizeof count)) return;
+    if (count > MAX_STAGES) count = MAX_STAGES;
+    if (!read_bytes(buffer, size, rows + sizeof count, timing->rows, count * sizeof *timing->rows)) return;
+    timing->count = count;
+    read_bytes(buffer, size, field_at(buffer, size, body, FIELD_BACKLOG), &timing->backlog_us, sizeof timing->backlog_us);
+}
+
 /* Read a FlatBuffers Message by its route. */
 static inline struct reply read_message(const uint8_t *buffer, size_t size)
 {
-    struct reply reply = {STRANGE, 0, 0};
+    struct reply reply = {.outcome = STRANGE};
     size_t root = follow(buffer, size, 0);
     size_t route = field_at(buffer, size, root, FIELD_ROUTE);
     if (route > size || size - route < ROUTE_BYTES) return reply;
     memcpy(&reply.id, buffer + route, sizeof reply.id);
-    if (buffer[route + KIND_AT] == KIND_INFER_REPLY) reply.outcome = RESULT;
+    reply.is_packed = buffer[route + FLAGS_AT] & FLAG_PACKED;
+    if (buffer[route + KIND_AT] == KIND_INFER_REPLY) {
+        reply.outcome = RESULT;
+        read_timing(buffer, size, root, &reply.timing);
+    }
     if (buffer[route + KIND_AT] != KIND_ERROR) return reply;
     reply.outcome = FAILURE;
     reply.code = failure_code(buffer, size, root);
@@ -72,7 +106,7 @@ static inline struct reply read_message(const uint8_t *buffer, size_t size)
 /* Read an echoed request: the id at a fixed offset, whatever the rest is. */
 static inline struct reply read_echo(const uint8_t *buffer, size_t size, size_t id_at)
 {
-    struct reply reply = {STRANGE, 0, 0};
+    struct reply reply = {.outcome = STRANGE};
     if (read_bytes(buffer, size, id_at, &reply.id, sizeof reply.id)) reply.outcome = RESULT;
     return reply;
 }

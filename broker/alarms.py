@@ -14,8 +14,6 @@ LOOK_NS = 1_000_000_000
 # A single look could be a mistake in the looking; two in a row are one in the counting.
 UNBALANCED_LOOKS = 2
 
-Event = tuple[str, dict[str, object]]
-
 
 class Alarms:
     """Looks once a second; each alarm is given once, and again when it had been over.
@@ -30,18 +28,18 @@ class Alarms:
         self._next_ns = 0
         self._unbalanced = 0
 
-    def look(self, now_ns: int) -> list[Event]:
-        """Return what is to be logged as an error now, as (event, fields)."""
+    def look(self, now_ns: int) -> tuple[Snapshot, dict[str, int]]:
+        """Return a ledger that is to be told of now, or {}, and lane -> slots that are overheld and were not before."""
         if now_ns < self._next_ns:
-            return []
+            return {}, {}
         self._next_ns = now_ns + LOOK_NS
         ledger = self._ledger()
         self._unbalanced = 0 if ledger["balanced"] else self._unbalanced + 1
-        events: list[Event] = [("ledger_unbalanced", dict(ledger))] if self._unbalanced == UNBALANCED_LOOKS else []
+        overheld: dict[str, int] = {}
         for lane in self._lanes:
             before = lane.overheld
             if lane.slots.used_count or before:
                 count = lane.count_overheld(now_ns)
                 if count and not before:
-                    events.append(("slots_overheld", {"lane": lane.plan.name, "slots": count}))
-        return events
+                    overheld[lane.plan.name] = count
+        return ledger if self._unbalanced == UNBALANCED_LOOKS else {}, overheld

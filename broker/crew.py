@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from schemas.logs import get_logger
+
 from .channel import Channel
 from .core import Core
 from .dispatch import Dispatcher
@@ -40,6 +42,7 @@ class Crew:
         self._endpoint = endpoint
         self._results = results
         self._broken: dict[int, str] = {}  # processes with a replica in a crash loop, and why
+        self._out_of_reach: set[int] = set()
         self._said_serving = False
 
     def obey(self, event: dict[str, Any]) -> None:
@@ -61,7 +64,12 @@ class Crew:
         incarnation = self._incarnations.by_number.get(number)
         if incarnation is None or incarnation.ready:
             return
-        self._dispatcher.connect(incarnation.process, number)
+        if not self._dispatcher.connect(incarnation.process, number):
+            if number not in self._out_of_reach:
+                get_logger().error("no_descriptors", incarnation=number)
+            self._out_of_reach.add(number)
+            return
+        self._out_of_reach.discard(number)
         self._incarnations.show(incarnation)
         self._broken.pop(incarnation.process, None)
         for lane in self._served_by(incarnation.process):
@@ -73,7 +81,9 @@ class Crew:
             self._channel.send("serving", endpoint=self._endpoint)
 
     def report_hanging(self, now_ns: int) -> None:
-        """Ask the supervisor to kill what hangs."""
+        """Ask the supervisor to kill what hangs; look whether there are descriptors again for who is ready and out of reach."""
+        for number in list(self._out_of_reach):
+            self.ready(number)
         busy: set[int] = set()
         for lane in self._core.lanes:
             if lane.slots.used_count:
@@ -94,6 +104,7 @@ class Crew:
         """A process is dead and waited for: take what it still sent, condemn what it held, answer what may not run again."""
         if number not in self._incarnations.by_number:
             return
+        self._out_of_reach.discard(number)
         self._results.drain_all()
         call = self._incarnations.remove(number)
         for ended in self._core.reaped(number, call):

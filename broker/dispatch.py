@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import zmq
 
 from schemas.hop import HOP, LONE, HopKind
@@ -22,10 +24,16 @@ class Dispatcher:
         self._directory = directory
         self._sockets: dict[int, zmq.Socket[bytes]] = {}
 
-    def connect(self, process: int, incarnation: int) -> None:
-        """Open the way to an incarnation that goes on the board."""
+    def connect(self, process: int, incarnation: int) -> bool:
+        """Open the way to an incarnation that goes on the board; False when every descriptor is taken, mostly by clients."""
         endpoint = worker_endpoint(self._directory, process, incarnation)
-        self._sockets[incarnation] = hop_push(self._context, endpoint)
+        try:
+            self._sockets[incarnation] = hop_push(self._context, endpoint)
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            return False
+        return True
 
     def disconnect(self, incarnation: int) -> None:
         """Close the way to a reaped one; what lies in it is lost, and its slots are condemned."""

@@ -100,12 +100,8 @@ class Server:
         """Have one epoll tell which sockets have something to read."""
         # A ZeroMQ descriptor tells of news since the socket was last looked at. Each socket here is read until it is empty, so
         # its next news wakes us; only sending on it may swallow some, see _wait. zmq_poll would look at each one twice.
-        self._bits = {
-            self._sink.fileno(): _SINK,
-            self._front_socket.fileno(): _FRONT,
-            self._control_socket.fileno(): _CONTROL,
-            self._channel.fileno(): _CHANNEL,
-        }
+        self._bits = {self._sink.fileno(): _SINK, self._front_socket.fileno(): _FRONT}
+        self._bits |= {self._control_socket.fileno(): _CONTROL, self._channel.fileno(): _CHANNEL}
         for source, bit in ((self._keeper, _KEEPER), (self._lending.door, _LEASES)):
             if source is not None:
                 self._bits[source.fileno()] = bit
@@ -223,8 +219,11 @@ class Server:
             for ended in self._core.refuse_stuck():
                 self._results.answer(ended)
         self._crew.report_hanging(now_ns)
-        for event, fields in self._alarms.look(now_ns):
-            get_logger().error(event, **fields)
+        ledger, overheld = self._alarms.look(now_ns)
+        if ledger:
+            get_logger().error("ledger_unbalanced", **ledger)
+        for lane, slots in overheld.items():
+            get_logger().error("slots_overheld", lane=lane, slots=slots)
         if self._keeper is not None and self._keeper.look(now_ns):
             self._front.roster.review()
         self._front.outbox.retry(now_ns)

@@ -46,6 +46,7 @@ class SlotTable:
         self._barrier = barrier
         self._holder = words.holder
         self._one_holder = scalars(words.holder)
+        self._one_generation = scalars(words.generation)
         self.count = len(words.generation)
         self.generations = [int(value) for value in words.generation]
         self.requests: list[Request | None] = [None] * self.count
@@ -82,10 +83,14 @@ class SlotTable:
         self._one_holder[slot] = 0
 
     def free(self, slot: int) -> None:
-        """Put a slot back: its hop has returned, or nobody can touch it any more."""
+        """Put a slot back: its hop has returned, or nobody can touch it any more. Its next life is another generation, so that a
+        hop of this one that should come again, or late, is known for what it is.
+        """
         request = self.requests[slot]
         assert request is not None, f"slot {slot} freed twice"
         self.requests[slot] = None
+        generation = (self.generations[slot] + 1) & 0xFFFFFFFF
+        self.generations[slot] = self._one_generation[slot] = generation
         request.slot = -1
         self._free.append(slot)
 

@@ -200,7 +200,7 @@ class Client:
             yield from ended
             if waiting and not ended:
                 self._line.check_owner()
-                self._line.turn(min(call.deadline_ns for call in waiting) - time.monotonic_ns())
+                self._line.go_on(min(call.deadline_ns for call in waiting) - time.monotonic_ns())
                 self._session.expire(time.monotonic_ns())
 
     def cancel(self, call: Pending[Any]) -> bool:

@@ -109,15 +109,22 @@ class Line:
             until_ns = min(until_ns, time.monotonic_ns() + int(timeout_s * _NS_PER_S))
         while call.outcome is None:
             left_ns = until_ns - time.monotonic_ns()
-            if self._connection is None and left_ns > 0:
-                self._send_again(left_ns)
-                continue
             # Also when the time is up: what has arrived counts.
-            self.turn(left_ns)
+            if call.lost:
+                self.go_on(left_ns)
+            else:
+                self.turn(left_ns)
             if left_ns <= 0:
                 if call.deadline_ns <= until_ns:
                     self._expire(call)
                 return
+
+    def go_on(self, wait_ns: int) -> None:
+        """Take replies, or connect again for the calls that another connection has lost."""
+        if self._connection is None or self._hello is not None:
+            self._send_again(max(wait_ns, _NS_PER_MS))
+        else:
+            self.turn(wait_ns)
 
     def turn(self, wait_ns: int, *, to_send: bool = False) -> None:
         """Wait for something to happen, then take all replies that are there."""
@@ -146,7 +153,7 @@ class Line:
 
     def _expire(self, call: Pending[Any]) -> None:
         """End a call whose deadline has passed."""
-        if call.lost and self._connection is None:
+        if call.lost and (self._connection is None or self._hello is not None):
             self.session.end_one(call, not_taken_again(self._endpoint, call))
         else:
             self.session.expire_one(call)

@@ -1,26 +1,38 @@
-"""Faults on demand, to prove the ownership rule with real processes: die, stop or stall at a named point of the worker's loop.
+"""Faults on demand, to prove with real processes what is promised: die, stop, stall, hang or raise at a named point of the
+worker's loop, and hops that are lost, doubled or late.
 
 ``SLOTLINE_FAULT=POINT:ACTION:WHEN[:PROCESS]``, several with commas, for example ``after_write:kill:40:ticks``: each process whose
 name begins with PROCESS does ACTION at each WHENth pass of POINT, or with ``1200ms`` at the first pass that is so long after its
-first one or after the fault before. Each start of a process counts anew. Unset (always, outside tests and chaos runs) there is
-nothing to pay.
+first one or after the fault before. Each start of a process counts anew. At the point ``in_call``, inside a call into stage code,
+WHEN may be ``=DIGEST``: at each call that covers a request whose input has this digest (``input_digest``). Unset (always, outside
+tests and chaos runs) there is nothing to pay.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn
 
-from schemas.status import ConfigError
+from schemas.hop import HOP
+from schemas.status import Code, ConfigError, RequestError
 
 VARIABLE = "SLOTLINE_FAULT"
-POINTS = ("after_take", "between_check_and_write", "after_write", "after_send")
+IN_CALL = "in_call"
+HOP_POINT = "hop"
+POINTS = ("after_take", "between_check_and_write", "after_write", "after_send", IN_CALL, HOP_POINT)
 # Long enough that the broker meets the stall at several ticks; some in a row are still short of what it calls hanging.
 STALL_S = 0.05
 # Long enough for ZeroMQ's thread to write what was sent; a kill right after the send mostly takes the message along.
 FLUSH_S = 0.01
+# Under load the slot has had several other lives by then.
+LATE_NS = 20_000_000
+
+Send = Callable[[bytes], None]
 
 
 def _kill() -> None:
@@ -32,50 +44,134 @@ def _kill_late() -> None:
     _kill()
 
 
+def _hang() -> NoReturn:
+    while True:
+        time.sleep(1)
+
+
+def _raise() -> NoReturn:
+    raise RequestError(Code.MODEL_FAILED, message="a fault on demand")
+
+
 _ACTIONS: dict[str, Callable[[], None]] = {
     "kill": _kill,
     "kill_late": _kill_late,
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "abort": os.abort,
     "stall": lambda: time.sleep(STALL_S),
+    "hang": _hang,
+    "raise": _raise,
 }
-_FORM = f"expected POINT:ACTION:N[ms][:PROCESS], POINT of {', '.join(POINTS)}, ACTION of {', '.join(_ACTIONS)}"
+_HOP_ACTIONS = ("drop", "duplicate", "late")
+_SLEEP = re.compile(r"sleep(\d+)ms")
+_WHEN = re.compile(r"\d+(ms)?|=[0-9a-f]{16}")
+_FORM = (
+    f"expected POINT:ACTION:N[ms][:PROCESS], POINT of {', '.join(POINTS)}, ACTION of {', '.join(_ACTIONS)}, sleepNms, "
+    f"at {HOP_POINT} of {', '.join(_HOP_ACTIONS)}; at {IN_CALL} also =DIGEST for N"
+)
 
-Hook = Callable[[str], None]
+
+def input_digest(tensors: Iterable[bytes]) -> str:
+    """Return the digest by which a fault knows the inputs of one request: its tensors' bytes in their order."""
+    made = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        made.update(tensor)
+    return made.hexdigest()
 
 
-def fault_hook(process: str, environment: Mapping[str, str] = os.environ) -> Hook | None:
-    """Return the function to call at each point, or None when this process has no fault set.
+class _Fault:
+    """One fault of this process."""
+
+    def __init__(self, text: str) -> None:
+        self.point, self.action, when, *target = text.split(":")
+        self.target = target[0] if target else ""
+        self.digest = when.removeprefix("=") if when.startswith("=") else ""
+        if not self.digest:
+            self.is_due = _each_ms(int(when[:-2])) if when.endswith("ms") else _each_pass(int(when))
+
+    def strike(self) -> None:
+        """Do it."""
+        sleep = _SLEEP.fullmatch(self.action)
+        if sleep:
+            time.sleep(int(sleep[1]) / 1000)
+        else:
+            _ACTIONS[self.action]()
+
+
+class Faults:
+    """All faults of one process."""
+
+    def __init__(self, faults: Sequence[_Fault]) -> None:
+        self._faults = [fault for fault in faults if fault.point != HOP_POINT]
+        self._hop_faults = [fault for fault in faults if fault.point == HOP_POINT]
+        self._late: list[tuple[int, Send, bytes]] = []
+
+    def __call__(self, here: str) -> None:
+        """Strike with what is due at the point *here*."""
+        for fault in self._faults:
+            if fault.point == here and not fault.digest and fault.is_due():
+                fault.strike()
+
+    def call(self, inputs: Callable[[], list[str]]) -> None:
+        """Strike inside a call that covers requests with these digests of their *inputs*."""
+        self(IN_CALL)
+        wanted = [fault for fault in self._faults if fault.digest]
+        digests = inputs() if wanted else []
+        for fault in wanted:
+            if fault.digest in digests:
+                fault.strike()
+
+    def sender(self, send: Send) -> Send:
+        """Return *send*, or what does it wrongly: the first hop of a message dropped, doubled, or sent once more much later."""
+        if not self._hop_faults:
+            return send
+
+        def faulty(message: bytes) -> None:
+            for fault in self._hop_faults:
+                if fault.is_due():
+                    message = self._change(fault.action, message, send)
+            if message:
+                send(message)
+            self._send_late()
+
+        return faulty
+
+    def _change(self, action: str, message: bytes, send: Send) -> bytes:
+        first = message[: HOP.size]
+        if action == "drop":
+            return message[HOP.size :]
+        if action == "duplicate":
+            return message + first
+        self._late.append((time.monotonic_ns() + LATE_NS, send, first))
+        return message
+
+    def _send_late(self) -> None:
+        now_ns = time.monotonic_ns()
+        due = [entry for entry in self._late if entry[0] <= now_ns]
+        self._late = [entry for entry in self._late if entry[0] > now_ns]
+        for _, send, first in due:
+            send(first)
+
+
+def fault_hook(process: str, environment: Mapping[str, str] = os.environ) -> Faults | None:
+    """Return the faults of this process, None when it has none.
 
     Raises:
         ConfigError: the variable cannot be understood.
     """
     text = environment.get(VARIABLE, "")
-    hooks = [hook for one in text.split(",") if (hook := _hook(one, process)) is not None] if text else []
-    if not hooks:
-        return None
-
-    def hit(here: str) -> None:
-        for hook in hooks:
-            hook(here)
-
-    return hit
+    faults = [_read(one) for one in text.split(",")] if text else []
+    mine = [fault for fault in faults if process.startswith(fault.target)]
+    return Faults(mine) if mine else None
 
 
-def _hook(text: str, process: str) -> Hook | None:
-    """Return the hook of one fault, None when it is another process's."""
-    point, action, when, target = (*text.split(":"), "", "", "", "")[:4]
-    if point not in POINTS or action not in _ACTIONS or not when.removesuffix("ms").isdecimal():
+def _read(text: str) -> _Fault:
+    point, action, when = (*text.split(":"), "", "", "")[:3]
+    known = action in (_HOP_ACTIONS if point == HOP_POINT else _ACTIONS) or (point != HOP_POINT and _SLEEP.fullmatch(action))
+    by_digest = when.startswith("=")
+    if point not in POINTS or not known or not _WHEN.fullmatch(when) or (by_digest and point != IN_CALL):
         raise ConfigError(f"{VARIABLE}={text}: {_FORM}")
-    if not process.startswith(target):
-        return None
-    is_due = _each_ms(int(when[:-2])) if when.endswith("ms") else _each_pass(int(when))
-
-    def hit(here: str) -> None:
-        if here == point and is_due():
-            _ACTIONS[action]()
-
-    return hit
+    return _Fault(text)
 
 
 def _each_pass(number: int) -> Callable[[], bool]:

@@ -15,6 +15,8 @@ from schemas.arena import LaneArena, Words, holder_word, scalars
 from schemas.hop import HOP, Hop
 from schemas.words import STALE, column_of
 
+from .faults import Faults
+
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH = np.uint64(32)
 _LOW_BITS = 0xFFFFFFFF
@@ -25,7 +27,7 @@ FEW = 4
 class SlotHands:
     """Which slots of one lane this process holds."""
 
-    def __init__(self, arena: LaneArena, column: Words, *, incarnation: int, fault: Callable[[str], None] | None) -> None:
+    def __init__(self, arena: LaneArena, column: Words, *, incarnation: int, fault: Faults | None) -> None:
         self._generation = arena.generation
         self._holder = arena.holder
         self._held = arena.held[column_of(incarnation)]
@@ -89,6 +91,7 @@ class SlotHands:
         """Hand the slots of *hops* to incarnation *to*: holder, send, then ``held``; nothing is touched after the send."""
         if self._fault is not None:
             self._fault("after_write")
+            send = self._fault.sender(send)
         if len(hops) <= FEW:
             self._let_go_few(hops, holder_word(self._me, to), send)
             return

@@ -22,6 +22,7 @@ from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
 from schemas.words import TURNS, column_of
 
 from .faults import fault_hook
+from .faulty_marks import FaultyMarks
 from .lease_links import LeasedInput
 from .links import Link, make_link
 from .memory_limit import limit_memory
@@ -94,7 +95,11 @@ class Worker:
             for i, step in enumerate(plan.steps)
         ]
         column = column_of(self._spawn.incarnation)
-        marks = CallMarks(arena, self._column, column, time.monotonic_ns)
+        marks = (
+            CallMarks(arena, self._column, column, time.monotonic_ns)
+            if self._fault is None
+            else FaultyMarks(arena, self._column, column, faults=self._fault, source=links[0])
+        )
         runner = LaneRunner(plan, part, steps, links, arena, marks)
         self._warm_up(plan, steps, runner)
         hands = SlotHands(arena, self._column, incarnation=self._spawn.incarnation, fault=self._fault)

@@ -190,6 +190,38 @@ class ForeignClientCases:
         late = probe.infer("echo", TICK, options="budget_us=1")
         assert (late["error"], late["code"]) == ("DeadlineExceeded", Code.DEADLINE_EXCEEDED)
 
+    # --- keys of requests ----------------------------------------------------------------------------------------------------
+
+    def test_only_the_newest_of_a_key_waits(self, probe: Probe, foreign_server: Server) -> None:
+        """One is with the stages, the next waits, and the one after that takes its place."""
+        written, leave = foreign_server.place / "written", foreign_server.place / "leave"
+        options = f"{PATIENT};key=7;key_policy=LatestOnly"
+        probe.ask("begin", 1, "pair", options, WORKS)
+        wait_until(written.exists, "the call to be in a slot")
+        probe.ask("begin", 2, "pair", options, WORKS)
+        wait_until(lambda: statistics(foreign_server.control).get("ledger.codes.SUPERSEDED", 0), "the third")
+        leave.touch()
+        outcomes = probe.ask("outcomes")["outcomes"]
+        leave.unlink()
+        written.unlink()
+
+        assert [outcome.get("error", "ok") for outcome in outcomes] == ["ok", "Superseded", "ok"]
+
+    def test_an_ordered_key_goes_on_after_one_that_failed(self, probe: Probe) -> None:
+        """Its followers are answered."""
+        options = f"{PATIENT};key=7;key_policy=Ordered"
+        for payload in (WORKS, RAISES, WORKS):
+            probe.ask("begin", 1, "bad", options, payload)
+        outcomes = probe.ask("outcomes")["outcomes"]
+
+        assert [outcome.get("error", "ok") for outcome in outcomes] == ["ok", "RequestFailed", "ok"]
+
+    def test_a_request_that_is_too_old_is_told_so(self, probe: Probe) -> None:
+        """By the time at which its content was made."""
+        late = probe.infer("echo", TICK, options=f"{PATIENT};born_us=1")
+
+        assert (late["error"], late["code"], late["field"]) == ("DeadlineExceeded", Code.DEADLINE_EXCEEDED, "born_us")
+
     # --- models and functions ------------------------------------------------------------------------------------------------
 
     def test_a_function_that_raises_is_told_with_its_stage(self, probe: Probe) -> None:

@@ -17,7 +17,7 @@ from foreign_probe import Reply, input_token
 from foreign_stages import OVERFLOW, RAISE
 from onnx_files import node, value, write_model
 from raw_client import statistics
-from server import Server, left_behind, wait_until
+from server import PATIENCE_S, Server, left_behind, wait_until
 from stages_for_tests import ABORT, HANG
 
 from schemas.status import Code
@@ -45,6 +45,7 @@ max_message_bytes = 2_000_000
 [lane.echo]
 slots = 64
 max_encoded_bytes = 1_000_000
+max_age_us = 60_000_000
 max_batch_size = 64
 """
 CONFIG = (
@@ -120,7 +121,10 @@ def foreign_server() -> Iterator[Server]:
     place = Path(tempfile.mkdtemp(prefix="slt-"))
     running = Server(place, all_lanes(place))
     try:
-        yield running.start()
+        running.launch()
+        # It has nine processes: on a machine that does other things too they take longer than Server waits.
+        wait_until(lambda: running.ready_line() or running.poll() is not None, "the server", timeout_s=4 * PATIENCE_S)
+        yield running.wait_ready()
         assert statistics(running.control)["ledger.balanced"]
         running.stop()
         wait_until(lambda: not left_behind(place), "the end")

@@ -159,7 +159,7 @@ def test_a_request_that_kills_and_may_not_run_twice_costs_one_death(make_server:
     client.close()
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 def test_one_killer_among_two_hundred_requests(make_server: StartServer) -> None:
     """Each killer is quarantined after exactly two deaths, all others are answered."""
     server = make_server(configs.misbehaving(idempotent=True)).start()
@@ -181,7 +181,7 @@ def test_one_killer_among_two_hundred_requests(make_server: StartServer) -> None
     client.close()
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["qc.decode+preprocess.0", "qc.infer.0", "qc.postprocess.0", "ticks.0"])
 def test_a_stopped_process_of_the_demo_is_replaced(make_server: StartServer, name: str) -> None:
     """Also one that has nothing to do."""

@@ -142,7 +142,7 @@ def test_a_broker_that_never_comes_up_ends_the_first_start(make_server: StartSer
     assert server.errors().splitlines()[-1] == said
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 def test_nothing_is_lost_in_two_hundred_kills(make_server: StartServer) -> None:
     """A worker is killed every 1.1 s of load, each of the four in turn."""
     server = make_server(DEMO).start()

@@ -241,12 +241,18 @@ def test_whoever_shows_no_token_gets_no_lease(server: Server) -> None:
 # --- what is answered early ----------------------------------------------------------------------------------------------------
 
 
+def ended_early(server: Server) -> int:
+    """Return how many requests failed or were cancelled."""
+    stats = statistics(server.control)
+    return int(stats["ledger.failed"] + stats["ledger.cancelled"])
+
+
 @pytest.mark.parametrize("ending", ["deadline", "cancel"])
 def test_a_frame_stays_busy_until_its_stage_is_done(server: Server, signals: Path, ending: str) -> None:
     """The call ends at once, the frame only when nobody reads it any more."""
     with Client(server.endpoint) as client, client.lease() as lease, lease.frame() as frame:
         fill(frame, image())
-        failed = statistics(server.control)["ledger.failed"]
+        ended = ended_early(server)
         call = client.submit("slow", {"image": frame}, budget_us=300_000 if ending == "deadline" else 0)
         wait_until((signals / "reading").exists, "the stage to read")
         if ending == "cancel":
@@ -254,7 +260,7 @@ def test_a_frame_stays_busy_until_its_stage_is_done(server: Server, signals: Pat
         else:
             with pytest.raises(DeadlineExceeded):
                 call.result()
-        wait_until(lambda: statistics(server.control)["ledger.failed"] == failed + 1, "the server to answer")
+        wait_until(lambda: ended_early(server) == ended + 1, "the server to answer")
         client.health()
         assert frame.is_busy
         (signals / "go").touch()

@@ -72,7 +72,7 @@ def test_each_request_is_answered_once_though_its_processes_are_stopped(make_ser
     suffer(make_server, point=point, action="stop", faults=2)
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.parametrize("action", ["kill", "stop"])
 @pytest.mark.parametrize("point", POINTS)
 def test_the_rule_holds_for_long(make_server: StartServer, point: str, action: str) -> None:
@@ -106,7 +106,7 @@ def test_a_slot_waits_for_a_live_process_that_may_still_touch_it(make_server: St
     outlive(make_server, late_hops=4)
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 def test_a_slot_waits_each_time(make_server: StartServer) -> None:
     """The same a hundred times."""
     outlive(make_server, late_hops=100)

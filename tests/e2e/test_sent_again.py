@@ -77,7 +77,7 @@ def test_packs_survive_a_broker(make_server: StartServer) -> None:
 
 def test_what_may_not_run_twice_is_not_sent_again(make_server: StartServer) -> None:
     """Its caller decides."""
-    server = make_server(configs.timed(run_us=300_000)).start()
+    server = make_server(configs.timed(run_us=20_000_000, more="hang_limit_ms = 60_000")).start()
     with Client(server.endpoint, timeout_s=PATIENCE_S, resend=True) as client:
         once = client.submit("timed", body(1), idempotent=False)
         kill_broker(server)
@@ -87,7 +87,7 @@ def test_what_may_not_run_twice_is_not_sent_again(make_server: StartServer) -> N
 
 def test_without_a_server_it_ends_within_its_budget(make_server: StartServer) -> None:
     """And says that it may have run."""
-    server = make_server(configs.timed(run_us=300_000)).start()
+    server = make_server(configs.timed(run_us=20_000_000, more="hang_limit_ms = 60_000")).start()
     with Client(server.endpoint, timeout_s=PATIENCE_S, resend=True) as client:
         call = client.submit("timed", body(1), budget_us=3_000_000)
         wait_until(lambda: statistics(server.control)["lane.timed.in_flight"] > 0, "the request")

@@ -168,7 +168,7 @@ def test_memory_is_held_by_the_servers_processes_alone(make_server: StartServer)
     assert not any("digests" in memory_of(pid) for pid in family)
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 def test_told_to_end_under_load_twenty_times(make_server: StartServer) -> None:
     """Each time all accepted are answered and the exit code is 0."""
     for seed in range(20):

@@ -14,14 +14,14 @@ import flatbuffers
 import pytest
 import zmq
 
-from bench.load import Headers
+from bench.requests import Requests
 from schemas.fb import Body, Failure, InferOut, Message, Route
 from schemas.status import Code, Flag, Kind
 
 Answer = Callable[[int, bytes], Sequence[bytes]]
 
 # Not FlatBuffers: against an echo only the place of the id matters. 8 distinct headers of 64 bytes, id at byte 16.
-PLAIN = Headers(b"".join(bytes([index]) * 64 for index in range(8)), 64, 16)
+PLAIN = Requests(tuple((bytes([index]) * 64,) for index in range(8)), headers=1, id_at=16)
 
 
 def _lack() -> str:
@@ -44,7 +44,10 @@ def plain_id(frame: bytes) -> int:
 
 @contextlib.contextmanager
 def scripted_router(directory: Path, answer: Answer) -> Iterator[str]:
-    """Run a ROUTER that sends ``answer(n, frame)``, any number of replies, for its n-th request (from 0); yield its endpoint."""
+    """Run a ROUTER that sends ``answer(n, frame)``, any number of replies, for its n-th request (from 0); yield its endpoint.
+
+    Requests that came in one message are answered in one.
+    """
     endpoint = f"ipc://{directory}/router.ipc"
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)
@@ -65,14 +68,18 @@ def _serve(router: zmq.Socket[bytes], answer: Answer) -> None:
     count = 0
     with contextlib.suppress(zmq.ContextTerminated):
         while True:
-            peer, frame = router.recv_multipart()
-            for reply in answer(count, frame):
+            peer, *frames = router.recv_multipart()
+            replies = [answer(count + index, frame) for index, frame in enumerate(frames)]
+            count += len(frames)
+            if len(frames) > 1:
+                router.send_multipart([peer, *(reply for of_frame in replies for reply in of_frame)])
+                continue
+            for reply in replies[0]:
                 router.send_multipart([peer, reply])
-            count += 1
     router.close(linger=0)
 
 
-def message(request_id: int, *, code: Code = Code.NONE) -> bytes:
+def message(request_id: int, *, code: Code = Code.NONE, flags: Flag = Flag.FINAL) -> bytes:
     """Return a finished reply: an empty result, or an error when *code* is given."""
     builder = flatbuffers.Builder(256)
     if code is Code.NONE:
@@ -86,7 +93,7 @@ def message(request_id: int, *, code: Code = Code.NONE) -> bytes:
         body, body_type, kind = Failure.End(builder), Body.Body.Failure, Kind.ERROR
     Message.Start(builder)
     Message.AddBodyType(builder, body_type)
-    Message.AddRoute(builder, Route.CreateRoute(builder, request_id, 0, 0, 0, 0, 0, Flag.FINAL, 0, 0, kind, 0, 0))
+    Message.AddRoute(builder, Route.CreateRoute(builder, request_id, 0, 0, 0, 0, 0, flags, 0, 0, kind, 0, 0))
     Message.AddBody(builder, body)
     builder.Finish(Message.End(builder), b"SLT1")
     return bytes(builder.Output())

@@ -45,6 +45,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "dies five times at the first start": (NOBODY,),
     "the same, and no other replica serves the lane": (UNAVAILABLE,),
     "no replica of a stage is up": (KILLED_IDLE,),
+    "a hop is lost between two live processes (a fault of ours; injected)": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
     # A model or a function
     "a user's function raises": ("test_a_function_that_raises_is_told_with_its_stage",),
     "the model raises on a batch": ("test_one_request_that_fails_a_models_batch_fails_alone",),
@@ -65,6 +66,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "the broker is killed while it drains": ("test_a_broker_killed_while_it_drains_ends_calls",),
     "the slots do not fit into memory": (NOBODY,),
     "config, model or library is wrong or missing": (NOBODY,),
+    "the hard limit of open files is below what it needs before its first client": (NOBODY,),
     # The client and its connection
     "nobody at the endpoint": (NOBODY,),
     "the server is absent when the client starts, and you said `connect=False`": ("test_a_client_can_be_made_before_its_server",),
@@ -101,6 +103,13 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "the lane's backlog is full (`backlog`, `backlog_bytes`)": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
     "more in flight than `server.max_in_flight`": ("test_more_calls_than_the_server_takes_are_refused_unsent",),
     "the budget is used up": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
+    "its budget is shorter than the lane's shortest recent run": ("test_a_full_lane_is_busy_and_budgets_end_calls",),
+    "it is older than `max_age_us` when its turn comes": ("test_a_request_that_is_too_old_is_told_so",),
+    "a newer request of its key is taken (`key_policy` LatestOnly or LatestN)": (
+        "test_a_request_that_a_newer_one_of_its_key_replaces_is_superseded",
+        "test_only_the_newest_of_a_key_waits",
+    ),
+    "an elder of its Ordered key ends early or dies": ("test_an_ordered_key_goes_on_after_one_that_failed",),
     "unknown model, wrong name, dtype or shape": (REFUSALS,),
     "its header is above 64 KiB, or its payload above `max_encoded_bytes`": (
         "test_a_header_or_payload_above_its_limit_is_too_large",
@@ -115,6 +124,9 @@ OTHERS = "it is what somebody else does; clients see their own answers, as in al
 # Row -> why no client of ours sees it.
 UNSEEN: dict[str, str] = {
     "dies five times within 30 s later on, never ready for a second; another replica of the process serves the lane": NOTHING,
+    "a hop comes twice, or late in the slot's next life (a fault of ours; injected)": NOTHING,
+    "becomes ready while clients have taken every descriptor of the broker": "as when the broker is killed, or only late",
+    "the broker is killed, and the client was made with `resend=True` (Python)": "an option of the Python clients",
     "the service manager's socket is gone": NOTHING,
     "another server is on the endpoint": "clients see the one that is there",
     "the client is gone": "there is no client",

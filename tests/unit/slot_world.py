@@ -46,6 +46,7 @@ class World:
     processes: dict[int, StageProcess] = field(default_factory=dict)
     dead: dict[int, StageProcess] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
+    sent: list[Message] = field(default_factory=list)
     sink: list[Hop] = field(default_factory=list)
     killers: set[int] = field(default_factory=set)
     fails_in: dict[int, int] = field(default_factory=dict)
@@ -91,6 +92,7 @@ class World:
         """Put a hop on its way."""
         if receiver == 0 or receiver in self.processes:
             self.messages.append(Message(sender, receiver, hop))
+            self.sent.append(self.messages[-1])
 
     def shown(self, process: int) -> list[int]:
         """Return the incarnations of *process* on the board."""
@@ -121,6 +123,17 @@ class World:
         self.messages.remove(message)
         inbox = self.sink if message.receiver == 0 else self.processes[message.receiver].inbox
         inbox.append(message.hop)
+
+    def late(self) -> list[Message]:
+        """Return what was sent in an earlier life of its slot to somebody who still hears."""
+        owners = self.lane.slots.requests
+        hearing = [message for message in self.sent if message.receiver == 0 or message.receiver in self.processes]
+        return [m for m in hearing if (owner := owners[m.hop[0]]) is None or owner.ticket != m.hop[2]]
+
+    def hear_again(self, message: Message) -> None:
+        """Let a hop arrive that has arrived before."""
+        self.messages.append(message)
+        self.deliver(message)
 
     # --- the supervisor's side -------------------------------------------------------------------------------------------
 

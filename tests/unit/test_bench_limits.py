@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bench_helpers import PLAIN, needs_generator
 
-from bench.limits import measure_round_trip, proxy_echo
+from bench.limits import proxy_echo
 from bench.load import Load, run_load
 from bench.machine import describe, private_directory
 
@@ -18,15 +18,6 @@ def test_the_proxy_and_its_worker_answer_every_request(worker: str) -> None:
         report = run_load(endpoint, PLAIN, Load(256, seconds=0.2, warm_up_s=0.0, drain_s=10.0, is_echo=True))
 
     assert report.is_clean
-
-
-@needs_generator
-def test_the_bare_round_trip_is_measured_one_at_a_time() -> None:
-    """At most one request per median latency can have been answered."""
-    report = measure_round_trip(PLAIN, seconds=0.2)
-
-    assert report.is_clean
-    assert report.p50_us > 0
 
 
 def test_a_figure_names_its_machine() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.pairs import Bar, Spread, ratios
+from bench.pairs import Spread, ratios
 
 
 def test_a_spread_is_median_least_and_most() -> None:
@@ -25,11 +25,3 @@ def test_figures_without_a_partner_give_no_ratio(ours: list[float], limit: list[
     """Different numbers of rounds and a limit of 0 are errors."""
     with pytest.raises(ValueError, match="pairs of one round each"):
         ratios(ours, limit)
-
-
-def test_a_bar_holds_at_its_own_value() -> None:
-    """ "At least" and "at most" both include the value."""
-    least, most = Bar("rate", "a", "b", 0.35, True), Bar("time", "a", "b", 7, False)
-
-    assert [least.is_held(ratio) for ratio in (0.34, 0.35)] == [False, True]
-    assert [most.is_held(ratio) for ratio in (7, 7.1)] == [True, False]

@@ -22,8 +22,9 @@ signal.pause()
 def test_a_server_is_used_between_its_ready_line_and_sigterm(tmp_path: Path) -> None:
     """The words of the ready line come out; afterwards the process has ended in order."""
     log = tmp_path / "log"
-    with running([sys.executable, "-c", SERVER], log=log) as words:
-        assert words == ["ready", "ipc://somewhere", "control=ipc://elsewhere"]
+    with running([sys.executable, "-c", SERVER], log=log) as process:
+        assert process.words == ("ready", "ipc://somewhere", "control=ipc://elsewhere")
+        assert Path(f"/proc/{process.pid}").exists()
 
     assert log.read_text() == "ended\n"
 

@@ -141,6 +141,13 @@ class Slots(RuleBasedStateMachine):
                     self._step(process, "idle")
         world.tick()
 
+    @precondition(lambda self: self.world.late())
+    @rule(moves=MOVES, which=ANY)
+    def hear_late(self, moves: Moves, which: int) -> None:
+        """A hop of an earlier life of its slot is heard once more."""
+        self.world.hear_again(one_of(self.world.late(), which))
+        self.go_on(moves)
+
     # --- clients and the broker ------------------------------------------------------------------------------------------
 
     @rule(moves=MOVES, which=ANY, how=st.sampled_from(["cancel", "cancel", "vanish"]))

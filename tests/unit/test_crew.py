@@ -46,8 +46,11 @@ class Answers:
 class Ways:
     """What the crew needs of the dispatcher: to be told who is there."""
 
-    def connect(self, process: int, incarnation: int) -> None:
+    has_descriptors = True
+
+    def connect(self, process: int, incarnation: int) -> bool:
         """Open nothing."""
+        return self.has_descriptors
 
     def disconnect(self, incarnation: int) -> None:
         """Close nothing."""
@@ -65,10 +68,11 @@ class Rig:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.supervisor = Channel(ours.detach())
         self.core = Core([self.lane], Ledger(), max_in_flight=10)
+        self.ways = Ways()
         self.crew = Crew(
             self.core,
             Incarnations(Board(board), [arena]),
-            cast(Any, Ways()),
+            cast(Any, self.ways),
             Channel(theirs.detach()),
             results=cast(Any, Answers()),
             endpoint="ipc:///x",
@@ -149,3 +153,28 @@ def test_a_reaped_replica_is_no_longer_chosen(rig: Rig) -> None:
 
     assert rig.lane.replicas == [[], rig.lane.replicas[1]]
     assert first not in rig.core.live
+
+
+def test_a_process_for_which_there_is_no_descriptor_is_reached_when_there_is_one(rig: Rig) -> None:
+    """Until then nobody sends to it, and nothing ends because of it."""
+    rig.start(1)
+    rig.ways.has_descriptors = False
+    rig.start(0)
+    rig.crew.report_hanging(0)
+    assert not rig.lane.is_ready
+
+    rig.ways.has_descriptors = True
+    rig.crew.report_hanging(0)
+
+    assert rig.lane.is_ready
+
+
+def test_a_process_that_dies_out_of_reach_is_forgotten(rig: Rig) -> None:
+    """Its successor has another number."""
+    rig.ways.has_descriptors = False
+    rig.die(rig.start(0))
+    rig.ways.has_descriptors = True
+
+    rig.crew.report_hanging(0)
+
+    assert rig.lane.replicas[0] == []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.status import ConfigError
+from schemas.hop import HOP
+from schemas.status import Code, ConfigError, RequestError
 from stages import faults
-from stages.faults import fault_hook
+from stages.faults import fault_hook, input_digest
+
+HOPS = [HOP.pack(slot, 1, slot, 0, 1, 1, 0, 0, 0) for slot in range(3)]
 
 
 @pytest.fixture
@@ -67,9 +70,79 @@ def test_a_process_may_have_several_faults(struck: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["after_take", "after_take:kill", "nowhere:kill:1", "after_take:burn:1", "after_take:kill:x", ","]
+    "text",
+    [
+        "after_take",
+        "after_take:kill",
+        "nowhere:kill:1",
+        "after_take:burn:1",
+        "after_take:kill:x",
+        ",",
+        "after_take:drop:1",
+        "hop:kill:1",
+        "hop:sleep2ms:1",
+        "in_call:sleepms:1",
+        "after_take:kill:=0123456789abcdef",
+        "in_call:abort:=0123",
+    ],
 )
 def test_a_text_that_cannot_be_understood_is_refused(text: str) -> None:
     """A typing error must not make a chaos run pass."""
     with pytest.raises(ConfigError, match="expected POINT:ACTION:N"):
         fault_hook("ticks.0", {"SLOTLINE_FAULT": text})
+
+
+def test_hops_are_dropped_doubled_and_sent_again_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Always the first of a message; the others go as they came. A late one goes with the first message after its time."""
+    now_ns = 0
+    monkeypatch.setattr("stages.faults.time.monotonic_ns", lambda: now_ns)
+    sent: list[bytes] = []
+    for action, expected in (("drop", HOPS[1:]), ("duplicate", [*HOPS, HOPS[0]]), ("late", HOPS)):
+        sent.clear()
+        hook = fault_hook("ticks.0", {"SLOTLINE_FAULT": f"hop:{action}:1"})
+        assert hook is not None
+        hook.sender(sent.append)(b"".join(HOPS))
+        assert b"".join(sent) == b"".join(expected)
+
+    now_ns = faults.LATE_NS
+    sent.clear()
+    assert hook is not None
+    hook.sender(sent.append)(HOPS[2])
+    assert sent == [HOPS[2], HOPS[0]]
+
+
+def test_a_message_of_one_dropped_hop_is_not_sent() -> None:
+    """An empty message would be another fault."""
+    sent: list[bytes] = []
+    hook = fault_hook("ticks.0", {"SLOTLINE_FAULT": "hop:drop:1"})
+    assert hook is not None
+
+    hook.sender(sent.append)(HOPS[0])
+
+    assert sent == []
+
+
+def test_a_call_is_struck_by_what_it_works_on() -> None:
+    """Only the request with this input; its digest says where one tensor ends by nothing, so split tensors are the same."""
+    digest = input_digest([b"poi", b"son"])
+    hook = fault_hook("ticks.0", {"SLOTLINE_FAULT": f"in_call:raise:={digest}"})
+    assert hook is not None
+    hook.call(lambda: [input_digest([b"other"])])
+    hook(faults.IN_CALL)
+
+    with pytest.raises(RequestError) as raised:
+        hook.call(lambda: [input_digest([b"other"]), input_digest([b"poison"])])
+    assert raised.value.code == Code.MODEL_FAILED
+
+
+def test_a_call_takes_longer_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By so many milliseconds, at each second call here."""
+    slept: list[float] = []
+    monkeypatch.setattr("stages.faults.time.sleep", slept.append)
+    hook = fault_hook("ticks.0", {"SLOTLINE_FAULT": "in_call:sleep25ms:2"})
+    assert hook is not None
+
+    for _ in range(4):
+        hook.call(list)
+
+    assert slept == [0.025, 0.025]

@@ -113,6 +113,17 @@ def test_a_condemned_slot_begins_a_generation_before_the_barrier() -> None:
     assert table.generations == [1]
 
 
+def test_each_life_of_a_slot_is_another_generation() -> None:
+    """Also when the one before ended well: a hop of it that comes again is late."""
+    table, arena, _ = make_table(1)
+    table.free(held(table).slot)
+    request = held(table)
+
+    assert (table.generations, arena.generation.tolist()) == ([1], [1])
+    assert table.owner_of(request.slot, 0) is None
+    assert table.owner_of(request.slot, 1) is request
+
+
 def test_generations_wrap_at_32_bits() -> None:
     """A hop has 32 bits for them."""
     table, arena, _ = make_table(1)

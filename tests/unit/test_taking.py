@@ -16,6 +16,7 @@ from schemas.arena import Board, LaneArena, holder_word
 from schemas.hop import HOP, Hop, HopKind
 from schemas.words import STALE, column_of
 from stages import taking
+from stages.faults import Faults
 from stages.taking import FEW, SlotHands
 
 ME = SECOND
@@ -92,7 +93,7 @@ class Stage:
         return b"".join(part.tobytes() for part in [*parts, *(region[slot] for region in self.arena.regions)])
 
 
-def make_stage(fault: Callable[[str], None] | None = None) -> Stage:
+def make_stage(fault: Faults | None = None) -> Stage:
     """Return a process that holds nothing."""
     arena, board = make_arena(echo_plan(slots=SLOTS)), make_board()
     column = column_of(ME)
@@ -261,10 +262,11 @@ def test_faults_strike_at_their_points(count: int) -> None:
     seen: list[tuple[str, int, int]] = []
     stage: Stage
 
-    def fault(point: str) -> None:
-        seen.append((point, int(stage.arena.holder[0]), len(stage.sent)))
+    class Watch(Faults):
+        def __call__(self, here: str) -> None:
+            seen.append((here, int(stage.arena.holder[0]), len(stage.sent)))
 
-    stage = make_stage(fault)
+    stage = make_stage(Watch([]))
     hops = stage.hands.take(hops_to_me(stage, count))
     stage.hands.let_go(hops, to=0, send=stage.sent.append)
 
