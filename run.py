@@ -179,6 +179,7 @@ def _serve(options: argparse.Namespace) -> int:
     from broker.places import Places
     from broker.plan_child import plan_in_child
     from broker.supervisor import Supervisor
+    from schemas.leases import socket_beside
     from schemas.logs import configure
     from schemas.spawn import die_with_parent, stop_when_told
 
@@ -189,7 +190,8 @@ def _serve(options: argparse.Namespace) -> int:
     log_level = options.log_level or config.server.log_level
     configure("supervisor", log_level)
     control = config.server.control
-    places = Places([config.server.endpoint, *([control] if control else [])])
+    leases = socket_beside(config.server.endpoint) if config.leases.count else ""
+    places = Places([config.server.endpoint, *([control] if control else []), *([f"ipc://{leases}"] if leases else [])])
     plan = plan_in_child(_child_command(), config)
     check_descriptors(plan)
     try:
@@ -210,7 +212,7 @@ def _check(options: argparse.Namespace) -> int:
     from stages.describe import check_all, check_text
 
     config = _load(options.config, None)
-    found = check_all(plan_in_child(_child_command(), config))
+    found = check_all(plan_in_child(_child_command(), config), config.leases)
     print(json.dumps(found) if options.json else check_text(found))
     return 0
 

@@ -26,6 +26,7 @@ from schemas.words import GPU_PINNED_BYTES, GPU_POOL_BYTES, column_of
 from . import accelerator
 from .core import Core
 from .lanes import Lane
+from .lease_door import LeaseDoor
 from .life import Client
 from .metrics import Snapshot, of_client
 from .outbox import Outbox
@@ -38,18 +39,24 @@ EXTENSIONS = ("packed", "deadline_budget", "born_us")
 
 
 class Answers:
-    """Knows the server well enough to describe it. *outboxes* are those of all its doors: what waits there is in flight.
+    """Knows the server well enough to describe it.
+
+    *outboxes* are those of all its doors: what waits there is in flight.
 
     Args:
         columns: the board's, where workers write what memory they have on a GPU; None where there is no board.
+        lease_door: where regions are lent, if any are.
     """
 
-    def __init__(self, core: Core, config: ServerConfig, epoch: int, columns: Words | None = None) -> None:
+    def __init__(
+        self, core: Core, config: ServerConfig, epoch: int, columns: Words | None = None, lease_door: LeaseDoor | None = None
+    ) -> None:
         self._core = core
         self._columns = columns
         self._config = config
         self._epoch = epoch
         self._lanes = {lane.plan.name: lane for lane in core.lanes}
+        self._lease_door = lease_door
         self.outboxes: list[Outbox] = []
         self.rosters: list[Roster] = []
         self._accelerated = accelerator.load()[0] is not None
@@ -63,7 +70,7 @@ class Answers:
         if isinstance(body, Hello):
             client.packed_replies = body.packed_replies
             client.name = client.name or body.client[:64]
-            return self._welcome()
+            return self._welcome(client, is_control=is_control)
         if isinstance(body, Health):
             return self._health(body)
         if isinstance(body, Metadata):
@@ -89,6 +96,7 @@ class Answers:
         stats: dict[str, int | float | str | bool] = {f"ledger.{k}": v for k, v in ledger.items() if not isinstance(v, dict)}
         stats |= {f"ledger.codes.{name}": count for name, count in codes.items()}
         stats |= {"state": self.state, "epoch": f"{self._epoch:016x}", "accelerated": self._accelerated}
+        stats |= {f"leases.{name}": count for name, count in self._core.leases.stats().items()} if self._core.leases.count else {}
         for lane in self._core.lanes:
             stats |= {f"lane.{lane.plan.name}.{key}": value for key, value in _lane_stats(lane).items()}
             stats |= {f"lane.{lane.plan.name}.gpu.{key}": value for key, value in self._gpu_bytes(lane).items()}
@@ -118,7 +126,7 @@ class Answers:
         columns = [column_of(number) for serving in lane.replicas for number in serving]
         return {name: sum(int(self._columns[column, word]) for column in columns) for name, word in words.items()}
 
-    def _welcome(self) -> Welcome:
+    def _welcome(self, client: Client, *, is_control: bool) -> Welcome:
         config = self._config
         limits = Limits(
             max_header=MAX_HEADER_BYTES,
@@ -128,7 +136,10 @@ class Answers:
             default_budget_us=min(lane.plan.default_budget_us for lane in self._core.lanes),
             max_budget_us=config.max_budget_us,
         )
-        return Welcome(SERVER, self._epoch, limits)
+        door = None if is_control else self._lease_door
+        if door is None:
+            return Welcome(SERVER, self._epoch, limits)
+        return Welcome(SERVER, self._epoch, limits, door.path, door.token_of(client))
 
     def _health(self, body: Health) -> HealthReply:
         lanes = self._core.lanes

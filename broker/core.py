@@ -14,6 +14,7 @@ from schemas.status import Code, KeyPolicy
 from . import life
 from .endings import Ended, Endings
 from .lanes import Lane
+from .leases import LeasePool, no_leases
 from .life import Request
 from .metrics import Ledger
 from .refusals import Refusal, busy, too_short
@@ -33,14 +34,15 @@ class Core:
         endings: how requests end; what is called for each request or turn is at hand here too.
     """
 
-    def __init__(self, lanes: list[Lane], ledger: Ledger, *, max_in_flight: int) -> None:
+    def __init__(self, lanes: list[Lane], ledger: Ledger, *, max_in_flight: int, leases: LeasePool | None = None) -> None:
         self.lanes = lanes
         self.ledger = ledger
+        self.leases = leases or no_leases()
         self.live: set[int] = {0}
         self.draining = False
         self._max_in_flight = max_in_flight
         self._ticket = 0
-        self.endings = Endings(ledger)
+        self.endings = Endings(ledger, self.leases)
         self.finish = self.endings.finish
         self.expired = self.endings.expired
         self.next_deadline_ns = self.endings.next_deadline_ns
@@ -72,6 +74,7 @@ class Core:
         else:
             lane.backlog.push(request)
         self.endings.add(request)
+        self.leases.hold(request)
         return None
 
     def _supersede(self, request: Request) -> None:

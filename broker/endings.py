@@ -13,6 +13,7 @@ from operator import attrgetter
 from schemas.status import Code
 
 from . import life
+from .leases import LeasePool
 from .life import Client, Request
 from .metrics import Ledger
 
@@ -46,7 +47,8 @@ class Endings:
         released: kept answers that may leave: to be sent behind what is being answered.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, leases: LeasePool) -> None:
+        self._leases = leases
         self.early: list[Ended] = []
         self.released: deque[Released] = deque()
         self._ledger = ledger
@@ -67,6 +69,7 @@ class Endings:
         """Free the slot of a request that was answered before."""
         request.client.orphans -= 1
         self._free(request)
+        self._leases.release(request)
 
     def _free(self, request: Request) -> None:
         request.lane.slots.free(request.slot)
@@ -155,6 +158,7 @@ class Endings:
         requests = [request for request in reversed(client.in_flight.values()) if request.state in life.LIVE]
         for request in requests:
             self.end(request, life.GONE, Code.NONE)
+            self._leases.release(request)
         client.gone = True
         self._ledger.undeliverable += len(requests)
         return len(requests)

@@ -23,11 +23,13 @@ from .core import Core
 from .endings import Ended
 from .intake import Frame, Intake
 from .life import Client, Request
+from .marks import mark
 from .outbox import Outbox, Reply
 from .roster import Roster
 
 _INFER = int(Kind.INFER_REQUEST)
 _PACKED = int(Flag.PACKED)
+_RELEASED = int(Flag.RELEASED)
 # Enough to see that a message has too many frames; what comes after is read and dropped.
 _FRAMES_KEPT = max(MAX_FRAMES, MAX_PACKED) + 1
 _FRAMES_PER_REST = 1024
@@ -184,6 +186,8 @@ class Front:
         if refusal is not None:
             ids = (route[0], route[2], route[3])
             text = self._errors.header(ids, refusal.code, refusal.message, retry_after_us=refusal.retry_after_us)
+            if request.leases:
+                text = mark(text, _RELEASED)
             self.outbox.put(client, Reply(text, (), int(refusal.code)))
 
     def _read_layout(self, header: bytes, frames: Sequence[Frame]) -> Layout:
@@ -261,6 +265,9 @@ class Front:
         if request_id in client.in_flight:
             ids = (0, *ids[1:])
         text = self._errors.header(ids, error.code, error.message, field=printable(error.field))
+        if error.code >= Code.BUSY:
+            # Codes 1xx say by themselves that no frame of a lease was taken.
+            text = mark(text, _RELEASED)
         self.outbox.put(client, Reply(text, (), int(error.code)))
 
     def answer_ended(self, ended: Ended, message: str = "") -> None:
@@ -271,4 +278,6 @@ class Front:
         """Answer *request* with an error."""
         ids = (request.request_id, request.born_us, request.key)
         text = self._errors.header(ids, code, message, stage=stage, field=printable(field))
+        if request.leases:
+            text = mark(text, self._core.leases.settle(request))
         self.outbox.put(request.client, Reply(text, (), int(code)))

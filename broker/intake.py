@@ -11,13 +11,17 @@ from typing import TypeAlias
 
 from schemas.arena import LaneArena, Words
 from schemas.checksum import check_payload
-from schemas.inputs import FLOATS, Copy, check_content, check_inputs, descriptor_words, place_inputs
+from schemas.inputs import FLOATS, IN_PLACE, Copy, check_content, check_inputs, descriptor_words, place_inputs
 from schemas.layout import Layout, check_route, read_checksum
+from schemas.lease_regions import LeaseRegions
 from schemas.plan import LanePlan
-from schemas.status import Code, Flag, KeyPolicy, Place, RequestError
+from schemas.status import Code, Flag, KeyPolicy, RequestError
 from schemas.tensors import DType
+from schemas.wire_tensors import Lease, WireTensor
 
 from .lanes import Lane
+from .leased_inputs import check_flag, lease_wishes, staying_tensors
+from .leases import Held, LeasePool, Wish, no_leases
 from .life import Client, Request
 
 Frame: TypeAlias = bytes | memoryview
@@ -27,17 +31,23 @@ MAX_BINDINGS = 1024
 # The clock is read once a turn, and what came in it is younger by as much as the turn takes.
 CLOCK_SLACK_NS = 1_000_000_000
 # Plain integers: an enum's operators cost 1 us each.
-_UNSUPPORTED = int(Flag.STREAM | Flag.REPLY_IN_LEASE)
+_STREAM = int(Flag.STREAM)
+_INTO_LEASE = int(Flag.REPLY_IN_LEASE)
 _IDEMPOTENT = int(Flag.IDEMPOTENT)
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What one layout means to one lane: checked once, used by every request of that layout."""
+    """What one layout means to one lane: checked once, used by every request of that layout.
+
+    *wishes* are the frames of leases that it names. *snapshots* are those whose content must not change once it is checked: each
+    is copied when the request comes, and is then like one more payload frame of *tensors*.
+    """
 
     key: int
     lane: Lane
     layout: Layout
+    tensors: tuple[WireTensor, ...]
     rows: int
     input_bytes: int
     copies: tuple[Copy, ...]
@@ -45,6 +55,8 @@ class Binding:
     needs_look: bool
     policy: int
     latest_n: int
+    wishes: tuple[Wish, ...] = ()
+    snapshots: tuple[Lease, ...] = ()
 
 
 @dataclass(slots=True)
@@ -57,10 +69,24 @@ class Payload:
 
 
 class Intake:
-    """Turns messages into requests for the lanes of one server."""
+    """Turns messages into requests for the lanes of one server.
 
-    def __init__(self, lanes: dict[str, Lane], arenas: list[LaneArena], *, max_budget_us: int) -> None:
+    Args:
+        leases, regions: what is lent to clients, None where nothing is.
+    """
+
+    def __init__(
+        self,
+        lanes: dict[str, Lane],
+        arenas: list[LaneArena],
+        *,
+        max_budget_us: int,
+        leases: LeasePool | None = None,
+        regions: LeaseRegions | None = None,
+    ) -> None:
         self._lanes = lanes
+        self._leases = leases or no_leases()
+        self._lease_regions = regions
         self._max_budget_us = max_budget_us
         self._bindings: dict[int, Binding] = {}
         self._regions = [arena.regions[arena.plan.links[0].region] for arena in arenas]
@@ -84,12 +110,12 @@ class Intake:
         """
         check_route(route, layout, len(frames))
         binding = self._bindings.get(layout.key) or self._bind(layout)
-        budget_us, flags = route[1], route[6]
-        if flags & _UNSUPPORTED or budget_us > self._max_budget_us:
+        budget_us, flags, plan = route[1], route[6], binding.lane.plan
+        if flags & _STREAM or budget_us > self._max_budget_us:
             raise self._not_served(flags, budget_us)
-        plan = binding.lane.plan
         if binding.policy or plan.max_age_ns:
             _check_marks(route, binding, now_ns)
+        held, frames = self._leased(client, binding, flags, frames) if binding.wishes or flags & _INTO_LEASE else ((), frames)
         if binding.needs_look or frames:
             _look_at(binding, header, frames)
         return Request(
@@ -108,11 +134,26 @@ class Intake:
             bool(flags & _IDEMPOTENT) and plan.idempotent,
             binding.policy,
             binding.latest_n,
+            leases=held,
         )
 
+    def _leased(
+        self, client: Client, binding: Binding, flags: int, frames: Sequence[Frame]
+    ) -> tuple[tuple[Held, ...], Sequence[Frame]]:
+        """Return the frames of leases that a request names, and its payload frames with those that were copied behind them."""
+        check_flag(binding.wishes, is_set=bool(flags & _INTO_LEASE), has_leases=self._leases.count > 0)
+        held = tuple(self._leases.find(client, wish) for wish in binding.wishes)
+        return held, [*frames, *map(self._snapshot, binding.snapshots)]
+
+    def _snapshot(self, lease: Lease) -> bytes:
+        """Return a leased frame's bytes as they are now: what is checked must be what the stages get."""
+        assert self._lease_regions is not None, "a pool without regions finds no lease"
+        at = lease.frame * self._leases.form.stride
+        return self._lease_regions.region(lease.region)[at : at + lease.nbytes].tobytes()
+
     def _not_served(self, flags: int, budget_us: int) -> RequestError:
-        if flags & _UNSUPPORTED:
-            return RequestError(Code.NOT_SUPPORTED, field="flags", expected="no STREAM or REPLY_IN_LEASE", got=Flag(flags))
+        if flags & _STREAM:
+            return RequestError(Code.NOT_SUPPORTED, field="flags", expected="no STREAM", got=Flag(flags))
         return RequestError(Code.BAD_PARAM, field="budget_us", expected=f"at most {self._max_budget_us}", got=budget_us)
 
     def fill(self, request: Request) -> None:
@@ -142,32 +183,43 @@ class Intake:
         if layout.version not in ("", lane.plan.version):
             raise RequestError(Code.VERSION_NOT_FOUND, field="version", expected=lane.plan.version, got=layout.version)
         _check_supported(layout, lane.plan)
+        wishes = lease_wishes(layout, has_leases=self._leases.count > 0)
         link = lane.plan.links[0]
         rows = check_inputs(layout.tensors, lane.plan)
-        known_outputs = {spec.name for spec in lane.plan.outputs}
-        for name in layout.outputs if known_outputs else ():
-            if name not in known_outputs:
-                known = ", ".join(sorted(known_outputs))
-                raise RequestError(Code.BAD_NAME, field="outputs", expected=f"some of {known}", got=name)
-        copies = place_inputs(layout.tensors, lane.plan)
+        _check_outputs(layout, lane.plan)
+        tensors, snapshots = staying_tensors(layout, lane.plan) if wishes else (layout.tensors, ())
+        placed = place_inputs(tensors, lane.plan, self._leases.form.stride)
+        copies = tuple(copy for copy in placed if copy.frame != IN_PLACE)
+        # With leases the stages must be able to tell also for inputs that always lie in one place.
+        has_descriptors = not link.static or self._leases.count > 0
         binding = Binding(
             layout.key,
             lane,
             layout,
+            tensors,
             rows,
             sum(copy.nbytes for copy in copies),
             copies,
-            None if link.static else descriptor_words(copies, link),
+            descriptor_words(placed, link) if has_descriptors else None,
             layout.checksum_at >= 0
             or any(t.dtype == DType.BYTES or (layout.finite and t.dtype in FLOATS) for t in layout.tensors),
             int(layout.key_policy),
             1 if layout.key_policy == KeyPolicy.LATEST_ONLY else layout.latest_n,
+            wishes,
+            snapshots,
         )
         if layout.key > 0:
             if len(self._bindings) >= MAX_BINDINGS:
                 self._bindings.clear()
             self._bindings[layout.key] = binding
         return binding
+
+
+def _check_outputs(layout: Layout, plan: LanePlan) -> None:
+    known = {spec.name for spec in plan.outputs}
+    for name in layout.outputs if known else ():
+        if name not in known:
+            raise RequestError(Code.BAD_NAME, field="outputs", expected=f"some of {', '.join(sorted(known))}", got=name)
 
 
 def _check_supported(layout: Layout, plan: LanePlan) -> None:
@@ -177,8 +229,6 @@ def _check_supported(layout: Layout, plan: LanePlan) -> None:
     if layout.latest_n > plan.backlog:
         expected = f"at most {plan.backlog} (lane.{plan.name}.backlog)"
         raise RequestError(Code.BAD_PARAM, field="latest_n", expected=expected, got=layout.latest_n)
-    if any(tensor.place == Place.LEASE for tensor in layout.tensors):
-        raise RequestError(Code.NOT_SUPPORTED, field="place", expected="FRAME or INLINE", got="LEASE")
 
 
 # --- the checks of one message -------------------------------------------------------------------------------------------
@@ -199,7 +249,7 @@ def _look_at(binding: Binding, header: bytes, frames: Sequence[Frame]) -> None:
     """Check what lies in the payload: frame sizes, the form of BYTES, and NaN where the request asked for it."""
     checksum = read_checksum(header, binding.layout)
     if checksum:
-        check_payload(checksum, binding.layout.tensors, header, frames)
+        check_payload(checksum, binding.tensors, header, frames)
     for copy in binding.copies:
         tensor = copy.tensor
         source = memoryview(header if copy.frame < 0 else frames[copy.frame])

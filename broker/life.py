@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .key_lines import Line
     from .lanes import Lane
+    from .leases import Held
 
 # States. QUEUED waits for a slot in the backlog; WAITING has a slot and waits for a process; HELD is with the stages; KEPT is
 # back from them and waits for an elder of its Ordered key; CONDEMNED had its holder die and waits until nobody can touch the
@@ -80,7 +81,7 @@ LIVE = frozenset({QUEUED, WAITING, HELD, KEPT, CONDEMNED})
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One connection: its requests in flight by the client's own ids, and its orphans (answered, still in a slot).
+    """One connection: its requests in flight by the client's own ids, its orphans (answered, still in a slot), its leases.
 
     *received* and *finals*, by code, are its part of the ledger. *fair* is whose turn its requests take: the connection's own, or
     its key's, shared by all connections of that key. *barred* is why nothing more is taken from it, "" as long as it is welcome.
@@ -97,6 +98,7 @@ class Client:
     name: str = ""
     fair: bytes = b""
     barred: str = ""
+    leases: int = 0
 
     def __post_init__(self) -> None:
         """Give the connection a turn of its own when it has no key."""
@@ -107,6 +109,7 @@ class Client:
 class Request:
     """One accepted request. The shell's part (*payload*) is not looked at here; times are ns of the monotonic clock.
 
+    *leases* are the frames of leases that it uses, until no stage can read them any more.
     *policy* is what *key* means (a ``KeyPolicy``, 0 = nothing); *line* then is what it shares with the others of its key.
     """
 
@@ -134,6 +137,7 @@ class Request:
     lone: bool = False
     dispatched_ns: int = 0
     line: Line | None = None
+    leases: tuple[Held, ...] = ()
 
     def step(self, event: int) -> int:
         """Go to the state that *event* leads to and return it."""

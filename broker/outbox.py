@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import zmq
 
 from schemas.status import Flag
-from schemas.verify import find_route
 from schemas.wire import MAX_PACKED
 
 from . import accelerator
 from .life import Client
+from .marks import mark
 
 # A client that has not read for this long is treated as gone.
 MAX_AGE_NS = 10_000_000_000
@@ -26,7 +26,6 @@ FULL_OUTBOXES = 4
 # From here on a frame is handed to ZeroMQ by reference instead of being copied again.
 BY_REFERENCE_BYTES = 65_536
 
-_FLAGS_AT = 40  # of Route.flags in the Route
 _PACKED = int(Flag.PACKED)
 _SENT, _FULL, _GONE = range(3)
 _MORE = zmq.SNDMORE | zmq.NOBLOCK
@@ -219,8 +218,4 @@ def _size(reply: Reply) -> int:
 
 def mark_packed(header: bytes) -> bytes:
     """Return *header*, one of ours, marked as part of a Packed message."""
-    at = find_route(header)
-    assert at is not None
-    patched = bytearray(header)
-    patched[at + _FLAGS_AT] |= _PACKED
-    return bytes(patched)
+    return mark(header, _PACKED)

@@ -10,38 +10,58 @@ from typing import Any
 import numpy as np
 
 from schemas.arena import LaneArena, read_descriptor, read_name, scalars
+from schemas.layout import Layout
+from schemas.lease_regions import LeaseRegions
+from schemas.leases import place_word
 from schemas.plan import STAMP_WORDS, LinkPlan
+from schemas.status import Flag
 from schemas.templates import ReplyTemplate, TensorForm
 from schemas.tensors import DType
 from schemas.wire import MAX_INLINE_BYTES, STAGE_TIME
+from schemas.wire_tensors import Lease
 
 from . import accelerator
 from .intake import Payload
 from .lanes import Lane
+from .leases import LeasePool, no_leases
 from .life import Request
 
 # Templates kept per lane; outputs of ever new shapes start over.
 MAX_TEMPLATES = 256
 _MAX_U32 = 0xFFFFFFFF
+_FINAL = int(Flag.FINAL)
+_REPLY_IN_LEASE = int(Flag.REPLY_IN_LEASE)
+
+Output = tuple[str, int, tuple[int, ...], int, int]  # name, dtype, shape, nbytes, offset
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
     """How replies with one set of outputs are made: the template, and (offset, nbytes) of what goes inline and into frames.
 
-    *hot* is the same for the accelerator, None for what has frames.
+    *leased* are (offset, nbytes, place word) of what goes into frames of the client's lease. *hot* is the same for the
+    accelerator, None for what does not all go inline.
     """
 
     template: ReplyTemplate
     inline: tuple[tuple[int, int], ...]
     frames: tuple[tuple[int, int], ...]
+    leased: tuple[tuple[int, int, int], ...]
     hot: tuple[Any, ...] | None
 
 
 class LaneReplies:
-    """Makes the replies of one lane."""
+    """Makes the replies of one lane.
 
-    def __init__(self, lane: Lane, arena: LaneArena) -> None:
+    Args:
+        leases, regions: what is lent to clients, None where nothing is.
+    """
+
+    def __init__(
+        self, lane: Lane, arena: LaneArena, leases: LeasePool | None = None, regions: LeaseRegions | None = None
+    ) -> None:
+        self._leases = leases or no_leases()
+        self._lease_regions = regions
         self._plan = lane.plan
         self._link: LinkPlan = lane.plan.links[lane.plan.final_link]
         region = arena.regions[self._link.region]
@@ -61,9 +81,11 @@ class LaneReplies:
 
     def results(self, requests: list[Request]) -> list[tuple[bytes, Sequence[bytes]]]:
         """Return header and payload frames of a result each; all are copies, the slots may be freed."""
-        if self._hot is not None and self._link.static:
-            first, *others = {_wanted(request) for request in requests}
-            form = self._form(0, first)
+        # The answer to a request that names a lease has flags of its own.
+        is_plain = not self._leases.count or not any(request.leases for request in requests)
+        if self._hot is not None and self._link.static and is_plain:
+            first, *others = {_layout(request).outputs for request in requests}
+            form = self._form(0, first, ())
             if form.hot is not None and not others:
                 return [(header, ()) for header in self._hot.replies(form.hot, requests)]
         return [self._result(*pair) for pair in zip(requests, self._stamps_of(requests), strict=True)]
@@ -86,7 +108,8 @@ class LaneReplies:
         return [words[i : i + STAMP_WORDS] for i in range(0, len(words), STAMP_WORDS)]
 
     def _result(self, request: Request, stamps: list[list[int]]) -> tuple[bytes, Sequence[bytes]]:
-        form = self._form(request.slot, _wanted(request))
+        layout = _layout(request)
+        form = self._form(request.slot, layout.outputs, layout.output_leases)
         base, rows = request.slot * self._stride, self._rows
         inline = [rows[base + at : base + at + size] for at, size in form.inline]
         backlog_us = min((request.dispatched_ns - request.arrived_ns) // 1000, _MAX_U32)
@@ -96,8 +119,16 @@ class LaneReplies:
             min(request.retries + request.marks, 255),
             backlog_us,
             inline,
+            self._finish_leases(request, form, base) if request.leases else _FINAL,
         )
         return header, tuple([bytes(rows[base + at : base + at + size]) for at, size in form.frames])
+
+    def _finish_leases(self, request: Request, form: _Form, base: int) -> int:
+        """Put outputs into their frames, let go of the request's frames, and return the flags that say so."""
+        for at, size, word in form.leased:
+            assert self._lease_regions is not None, "a pool without regions finds no lease"
+            self._lease_regions.view(word, size)[:] = self._rows[base + at : base + at + size]
+        return _FINAL | (_REPLY_IN_LEASE if form.leased else 0) | self._leases.settle(request)
 
     def error(self, slot: int) -> tuple[str, str]:
         """Return (field, message) that a stage left in *slot*."""
@@ -118,32 +149,44 @@ class LaneReplies:
             before_ns = done
         return bytes(rows)
 
-    def _form(self, slot: int, wanted: tuple[str, ...]) -> _Form:
+    def _form(self, slot: int, wanted: tuple[str, ...], leases: tuple[Lease | None, ...]) -> _Form:
         if self._link.static:
-            form = self._forms.get(wanted)
-            return form or self._make(wanted, self._static_tensors(), wanted)
+            static_key = (wanted, leases) if leases else wanted
+            form = self._forms.get(static_key)
+            return form or self._make(static_key, self._static_tensors(), wanted, leases)
         tensors = self._slot_tensors(slot)
-        key = (wanted, tensors)
-        return self._forms.get(key) or self._make(key, tensors, wanted)
+        key = (wanted, leases, tensors)
+        return self._forms.get(key) or self._make(key, tensors, wanted, leases)
 
-    def _static_tensors(self) -> tuple[tuple[str, int, tuple[int, ...], int, int], ...]:
+    def _static_tensors(self) -> tuple[Output, ...]:
         return tuple((t.name, int(t.dtype), t.shape, t.max_bytes, t.offset) for t in self._link.tensors)
 
-    def _slot_tensors(self, slot: int) -> tuple[tuple[str, int, tuple[int, ...], int, int], ...]:
-        """Return (name, dtype, shape, nbytes, offset) of each tensor in a slot."""
+    def _slot_tensors(self, slot: int) -> tuple[Output, ...]:
+        """Return what is in a slot."""
         words = self._descriptors[slot]
         names = [t.name for t in self._link.tensors] or [read_name(row) for row in words if row[0]]
         return tuple((name, *read_descriptor(words[index])) for index, name in enumerate(names))
 
-    def _make(self, key: object, tensors: Sequence[tuple[str, int, tuple[int, ...], int, int]], wanted: tuple[str, ...]) -> _Form:
-        """Build the form of one set of outputs: small ones inline as long as they fit, the rest in frames."""
-        chosen = [t for t in tensors if not wanted or t[0] in wanted]
-        forms = [TensorForm(n, DType(d), shape, size, size <= MAX_INLINE_BYTES) for n, d, shape, size, _ in chosen]
-        places = [(offset, size) for _, _, _, size, offset in chosen]
+    def _make(self, key: object, tensors: Sequence[Output], wanted: tuple[str, ...], leases: tuple[Lease | None, ...]) -> _Form:
+        """Build the form of one set of outputs: into a lease where that was asked and it fits, small ones inline, the rest in
+        frames."""
+        asked = dict(zip(wanted, leases, strict=False))
+        inline: list[tuple[int, int]] = []
+        frames: list[tuple[int, int]] = []
+        leased: list[tuple[int, int, int]] = []
+        forms: list[TensorForm] = []
+        for name, dtype, shape, size, offset in (t for t in tensors if not wanted or t[0] in wanted):
+            lease = asked.get(name)
+            if lease is not None and size <= lease.nbytes:
+                leased.append((offset, size, place_word(lease.region, lease.frame * self._leases.form.stride)))
+                forms.append(TensorForm(name, DType(dtype), shape, size, lease=lease._replace(nbytes=size)))
+                continue
+            is_inline = size <= MAX_INLINE_BYTES
+            (inline if is_inline else frames).append((offset, size))
+            forms.append(TensorForm(name, DType(dtype), shape, size, is_inline))
         template = ReplyTemplate(self._plan.name, self._plan.version, forms, self._stages)
-        inline = tuple(place for place, f in zip(places, forms, strict=True) if f.inline)
-        frames = tuple(place for place, f in zip(places, forms, strict=True) if not f.inline)
-        form = _Form(template, inline, frames, None if frames else self._hot_form(template, inline))
+        hot = None if frames or leased else self._hot_form(template, inline)
+        form = _Form(template, tuple(inline), tuple(frames), tuple(leased), hot)
         if len(self._forms) >= MAX_TEMPLATES:
             self._forms.clear()
         self._forms[key] = form
@@ -157,8 +200,8 @@ class LaneReplies:
         return (at.header, self._rows, self._all_stamps, copies, self._timed_flags, *places)
 
 
-def _wanted(request: Request) -> tuple[str, ...]:
-    """Return the names of the outputs that a request asks for, () for all."""
+def _layout(request: Request) -> Layout:
+    """Return the layout of a request."""
     payload = request.payload
     assert isinstance(payload, Payload)
-    return payload.binding.layout.outputs
+    return payload.binding.layout

@@ -9,6 +9,8 @@ import zmq
 
 from schemas.arena import LaneArena
 from schemas.hop import HOP, Hop, HopKind
+from schemas.lease_regions import LeaseRegions
+from schemas.leases import IN_LEASE
 from schemas.logs import get_logger
 from schemas.status import Code, KeyPolicy
 
@@ -30,19 +32,28 @@ class Results:
     Args:
         sink: the PULL to which workers send.
         front: where the clients are.
+        regions: what is lent to clients, None where nothing is.
         on_ready: called with the incarnation of a process that says that it is warm.
     """
 
     def __init__(
-        self, sink: zmq.Socket[bytes], core: Core, arenas: list[LaneArena], front: Front, *, on_ready: Callable[[int], None]
+        self,
+        sink: zmq.Socket[bytes],
+        core: Core,
+        arenas: list[LaneArena],
+        front: Front,
+        *,
+        regions: LeaseRegions | None = None,
+        on_ready: Callable[[int], None],
     ) -> None:
+        self._lease_regions = regions
         self._recv = sink.recv
         self._core = core
         self._arenas = arenas
         self._released = core.endings.released
         self._front = front
         self._on_ready = on_ready
-        self._replies = [LaneReplies(lane, arena) for lane, arena in zip(core.lanes, arenas, strict=True)]
+        self._replies = [LaneReplies(lane, arena, core.leases, regions) for lane, arena in zip(core.lanes, arenas, strict=True)]
 
     def drain(self, limit: int) -> int:
         """Take up to *limit* messages that lie in the sink; return how many."""
@@ -115,7 +126,17 @@ class Results:
         message = ended.message
         if ended.code == Code.QUARANTINED:
             lane, request = ended.request.lane, ended.request
-            row = self._arenas[lane.index].regions[lane.plan.links[0].region][request.slot, : request.payload_bytes]
-            message += f"; input blake2b-64 {hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()}"
+            message += f"; input blake2b-64 {self._digest(request)}"
             get_logger().error("quarantined", lane=lane.plan.name, client=request.client.name, message=message)
         self._front.answer_ended(ended, message)
+
+    def _digest(self, request: Request) -> str:
+        """Return a digest of what lies in a request's slot, and in the leased frames that its descriptors name."""
+        lane, slot = request.lane, request.slot
+        arena = self._arenas[lane.index]
+        made = hashlib.blake2b(arena.regions[lane.plan.links[0].region][slot, : request.payload_bytes].data, digest_size=8)
+        if self._lease_regions is not None:
+            for _, _, nbytes, word in arena.descriptors[0, slot, :, :4].tolist():
+                if word & IN_LEASE:
+                    made.update(self._lease_regions.view(word, nbytes).data)
+        return made.hexdigest()

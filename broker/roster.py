@@ -27,7 +27,7 @@ class Roster:
     def enter(self, identity: bytes, first: zmq.Frame) -> Client:
         """Make the record of a connection by the first frame that came from it."""
         if len(self.clients) >= self._max_clients:
-            idle = [known for known, client in self.clients.items() if not client.in_flight and not client.orphans]
+            idle = [known for known, client in self.clients.items() if not (client.in_flight or client.orphans or client.leases)]
             for known in idle[: len(idle) // 2 + 1]:
                 del self.clients[known]
         client = self.clients[identity] = Client(identity)

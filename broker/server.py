@@ -29,6 +29,7 @@ from .front import Front
 from .incarnations import Incarnations
 from .intake import Intake
 from .lanes import Lane
+from .lending import Lending
 from .life import Client
 from .limits import limit_memory, raise_descriptor_limit
 from .metrics import Ledger
@@ -47,8 +48,8 @@ IDLE_TICK_NS = 200_000_000
 RETRY_NS = 2_000_000
 _POLLIN = int(zmq.POLLIN)  # an enum's operator costs more than the call before it
 # Bits of the sockets that have something to read.
-_SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER = 1, 2, 4, 8, 16
-_ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER
+_SINK, _FRONT, _CONTROL, _CHANNEL, _KEEPER, _LEASES = 1, 2, 4, 8, 16, 32
+_ALL = _SINK | _FRONT | _CONTROL | _CHANNEL | _KEEPER | _LEASES
 
 
 class Server:
@@ -67,17 +68,19 @@ class Server:
         self._keeper = None if config.curve is None else Keeper(self._context, config.curve)
         self._sink = sink_pull(self._context, sink_endpoint(spawn.directory, spawn.epoch))
         self._lanes = [self._lane(i) for i in range(len(plan.lanes))]
-        self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight)
+        self._lending = Lending(spawn, config)
+        leases, regions = self._lending.pool, self._lending.regions
+        self._core = Core(self._lanes, Ledger(), max_in_flight=config.server.max_in_flight, leases=leases)
         self._endings = self._core.endings
         self._dispatcher = Dispatcher(self._context, spawn.directory)
-        answers = Answers(self._core, config.server, spawn.epoch, self._board.columns)
-        intake = Intake({lane.plan.name: lane for lane in self._lanes}, self._arenas, max_budget_us=config.server.max_budget_us)
-        self._intake = intake
+        answers = Answers(self._core, config.server, spawn.epoch, self._board.columns, self._lending.door)
+        names, most_us = {lane.plan.name: lane for lane in self._lanes}, config.server.max_budget_us
+        self._intake = intake = Intake(names, self._arenas, max_budget_us=most_us, leases=leases, regions=regions)
         self._front = self._door(config.server.endpoint, answers, intake)
         control = config.server.control or f"ipc://{spawn.directory}/control"
         self._control = self._door(control, answers, None)
         self._results = Results(
-            self._sink, self._core, self._arenas, self._front, on_ready=lambda number: self._crew.ready(number)
+            self._sink, self._core, self._arenas, self._front, regions=regions, on_ready=lambda number: self._crew.ready(number)
         )
         self._crew: Crew = Crew(
             self._core,
@@ -97,14 +100,11 @@ class Server:
         """Have one epoll tell which sockets have something to read."""
         # A ZeroMQ descriptor tells of news since the socket was last looked at. Each socket here is read until it is empty, so
         # its next news wakes us; only sending on it may swallow some, see _wait. zmq_poll would look at each one twice.
-        self._bits = {
-            self._sink.fileno(): _SINK,
-            self._front_socket.fileno(): _FRONT,
-            self._control_socket.fileno(): _CONTROL,
-            self._channel.fileno(): _CHANNEL,
-        }
-        if self._keeper is not None:
-            self._bits[self._keeper.fileno()] = _KEEPER
+        self._bits = {self._sink.fileno(): _SINK, self._front_socket.fileno(): _FRONT}
+        self._bits |= {self._control_socket.fileno(): _CONTROL, self._channel.fileno(): _CHANNEL}
+        for source, bit in ((self._keeper, _KEEPER), (self._lending.door, _LEASES)):
+            if source is not None:
+                self._bits[source.fileno()] = bit
         self._epoll = select.epoll()
         for descriptor in self._bits:
             self._epoll.register(descriptor, select.EPOLLIN)
@@ -114,13 +114,11 @@ class Server:
         replicas = min(self._plan.processes[part.process].replicas for part in plan.cut)
         return Lane(plan, self._arenas[index], membarrier.barrier, replicas=replicas)
 
-    def _largest_reply_bytes(self) -> int:
-        return max(lane.links[lane.final_link].row_bytes for lane in self._plan.lanes)
-
     def _door(self, endpoint: str, answers: Answers, intake: Intake | None) -> Front:
         # The control socket is ipc beside [curve]: file rights guard it.
         keeper = None if intake is None else self._keeper
-        router = front_router(self._context, self._config.server, keeper, reply_bytes=self._largest_reply_bytes())
+        largest = max(lane.links[lane.final_link].row_bytes for lane in self._plan.lanes)
+        router = front_router(self._context, self._config.server, keeper, reply_bytes=largest)
         bind(router, endpoint, patience_s=REBIND_S if self._rebinds else 0)
         if intake is None:
             self._control_socket = router
@@ -169,6 +167,7 @@ class Server:
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
         self._answer_aside()
+        self._next_tick_ns = self._lending.turn(self._front.outbox, now_ns, self._next_tick_ns, has_news=bool(ready & _LEASES))
         self._front.outbox.end_turn()
         return more
 
@@ -264,6 +263,7 @@ class Server:
         """Forget a client that cannot be reached: its queued requests end, its running ones become orphans."""
         self._core.ledger.undeliverable += finals_lost
         self._core.gone(client)
+        self._lending.client_gone(client)
         self._front.roster.forget(client)
         self._control.roster.forget(client)
 
@@ -273,6 +273,7 @@ class Server:
             socket.close()
         if self._keeper is not None:
             self._keeper.close()
+        self._lending.close()
         self._sink.close(linger=0)
         self._context.term()
         self._channel.close()

@@ -93,7 +93,7 @@ class Supervisor:
     def _run_epoch(self) -> int | None:
         """Start everything, watch until the broker is gone; return the exit code, None to begin another epoch."""
         self._epoch = secrets.randbits(64)
-        self._memory = EpochMemory(self._plan)
+        self._memory = EpochMemory(self._plan, self._config.leases)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = Channel(ours.detach())
         self._board = memoryview(mmap.mmap(self._memory.board, BOARD_BYTES)).cast("Q")
@@ -191,6 +191,7 @@ class Supervisor:
             directory=self._places.directory,
             board=self._memory.board,
             arenas=self._memory.arenas,
+            leases=self._memory.leases,
             channel=channel,
             parent=os.getpid(),
         )

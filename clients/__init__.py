@@ -34,6 +34,7 @@ from .errors import (
     Superseded,
     Unauthorized,
 )
+from .leases import Frame, Lease
 
 __all__ = [
     "AsyncClient",
@@ -47,7 +48,9 @@ __all__ = [
     "ConnectionLost",
     "DeadlineExceeded",
     "Encoded",
+    "Frame",
     "KeyPolicy",
+    "Lease",
     "Options",
     "Pending",
     "RequestFailed",

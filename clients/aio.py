@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -27,6 +27,8 @@ from .calls import Options, Pending, Result
 from .client import Inputs
 from .errors import RAISE, SlotlineError, fail_safe
 from .keys import read_keys
+from .lease_socket import ask_of, take_lease
+from .lease_wait import AsyncLease
 from .many import Many
 from .session import Outgoing
 
@@ -67,6 +69,7 @@ class AsyncClient:
         self._line = AsyncLine(zmq.Context.instance(), endpoint, patience_ns, keys, resend=resend)
         self._session = self._line.session
         self._connects = connect
+        self._timeout_s = timeout_s
 
     async def __aenter__(self) -> Self:
         """Connect, and return the client; it is closed at the end of the block."""
@@ -184,6 +187,24 @@ class AsyncClient:
                 if isinstance(outcome, SlotlineError):
                     raise outcome
         return outcomes
+
+    # --- leases ----------------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def lease(self, *, frame_bytes: int = 0, frames: int = 0) -> AsyncIterator[AsyncLease]:
+        """Borrow shared memory of the server for the block, for frames that are written in place; see ``Client.lease``."""
+        await self.connect()
+        path, ask = ask_of(self._session, frame_bytes, frames)
+        # In a thread: connecting and mapping may take milliseconds.
+        answer, memory = await asyncio.to_thread(take_lease, path, ask, self._timeout_s)
+        lease = AsyncLease(answer, memory, self._timeout_s)
+        del memory
+        self._session.leases.add(lease)
+        try:
+            yield lease
+        finally:
+            self._session.leases.remove(lease)
+            lease.close()
 
     # --- questions -------------------------------------------------------------------------------------------------------
 

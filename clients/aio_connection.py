@@ -76,7 +76,7 @@ class AsyncConnection:
         if not self._is_open:
             return
         # Without a call in flight only strays come; but looking is what quiets the descriptor.
-        has_message = self._session.in_flight or self.connection.look()[0]
+        has_message = self._session.expects_messages or self.connection.look()[0]
         if has_message and self._receive(MESSAGES_PER_TURN):
             self._on_turn()
 
@@ -89,7 +89,7 @@ class AsyncConnection:
                 if message is None:
                     return True
                 session.receive(*message)
-                if not session.in_flight:
+                if not session.expects_messages:
                     return True
         except BadReply as error:
             self._on_end(str(error))

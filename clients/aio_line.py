@@ -149,9 +149,16 @@ class AsyncLine:
             calls, header, frames = self._held[0]
             if not header:
                 self.session.end_one(calls[0], True)
-            elif _is_wanted(calls) and not self._connection.send(header, frames):
+            elif not _is_wanted(calls):
+                self._drop_unsent(calls)
+            elif not self._connection.send(header, frames):
                 return
             self._held.popleft()
+
+    def _drop_unsent(self, calls: Sequence[Pending[Any]]) -> None:
+        """Let go of what calls need that ended before they were sent: the server will not say that it is done with it."""
+        for call in calls:
+            self.session.leases.release(call.request_id)
 
     def _end_held(self, error: SlotlineError) -> None:
         """End what was held with *error*: it was never sent."""
@@ -179,6 +186,9 @@ class AsyncLine:
                 late = not_taken_again(self._endpoint, call) if call.lost else unreachable(self._endpoint, "in time", self._why)
                 self.session.end_one(call, late)
         self.session.expire(now_ns)
+        for calls, _, _ in self._held:
+            if not _is_wanted(calls):
+                self._drop_unsent(calls)
         self._held = deque(entry for entry in self._held if _is_wanted(entry[0]))
         earliest_ns = self.session.earliest_deadline_ns()
         if earliest_ns is not None:

@@ -13,6 +13,7 @@ from schemas.params import Params, ParamValue
 from schemas.status import KeyPolicy, Kind
 
 from .errors import SlotlineError
+from .leases import Frame
 
 T = TypeVar("T")
 # Waits until a call has ended or so many seconds have passed, None = until its deadline.
@@ -31,7 +32,9 @@ class Options(TypedDict, total=False):
     idempotent: False = never run it twice when a worker dies under it (default True).
     copy: False = large arrays are not copied but lent until the call has its result; then change none of them before that, and
         after an error never again. Default True: an array may change as soon as the call is made.
-    version: model version, "" = by the server's policy. outputs: names wanted, () = all. params: for the server's stages.
+    version: model version, "" = by the server's policy. params: for the server's stages.
+    outputs: names wanted, () = all; or name -> the frame of a lease that it is to be put into, None = in the reply. The result's
+        array is then a view of that frame, if it fits.
     priority: 0 = the lane's default level, 1 = highest. finite: refuse NaN and Inf in the inputs.
     client_request_id: a text of the caller's own; a new one for each request costs 100 us each.
     checksum: send the xxh64 of the payload, so that the server refuses what was damaged on the way (needs slotline[checksum]).
@@ -45,7 +48,7 @@ class Options(TypedDict, total=False):
     idempotent: bool
     copy: bool
     version: str
-    outputs: Sequence[str]
+    outputs: Sequence[str] | Mapping[str, Frame | None]
     params: Params
     priority: int
     finite: bool

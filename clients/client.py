@@ -23,6 +23,8 @@ from .arguments import check_budget, model_text
 from .calls import Options, Pending, Result
 from .errors import RAISE, SlotlineError, fail_safe
 from .keys import read_keys
+from .lease_socket import ask_of, take_lease
+from .lease_wait import BlockingLease
 from .line import Line
 from .many import Many
 from .session import Outgoing
@@ -69,6 +71,7 @@ class Client:
         keys = read_keys(server_key, key, key_file)
         self._line = Line(zmq.Context.instance(), endpoint, patience_ns, keys, resend=resend)
         self._session = self._line.session
+        self._timeout_s = timeout_s
         if connect:
             self._connect()
 
@@ -215,6 +218,25 @@ class Client:
             raise wrong_kind("call", "what submit returned", call)
         if not call.is_waited_for_by(self._line.wait):
             raise ValueError(f"call: expected one of this client, got one to {call.model} of another")
+
+    # --- leases ----------------------------------------------------------------------------------------------------------
+
+    def lease(self, *, frame_bytes: int = 0, frames: int = 0) -> BlockingLease:
+        """Borrow shared memory of the server, for frames that are written in place instead of sent; ``with`` gives it back.
+
+        Args:
+            frame_bytes, frames: what is needed at least, 0 = whatever the server's config says.
+
+        Raises:
+            Busy: all leases are lent.
+            RequestRefused: the server lends none, or none so large.
+            ServerUnreachable: its lease socket cannot be reached: another machine, or another user.
+        """
+        self._line.make_ready(time.monotonic_ns())
+        path, ask = ask_of(self._session, frame_bytes, frames)
+        lease = BlockingLease(*take_lease(path, ask, self._timeout_s), self._line, self._timeout_s)
+        self._session.leases.add(lease)
+        return lease
 
     # --- questions -------------------------------------------------------------------------------------------------------
 

@@ -12,14 +12,18 @@ from typing import Any
 
 from schemas.arguments import name as a_name
 from schemas.arguments import text, truth, whole_number, writable, wrong_kind
-from schemas.arrays import Described
+from schemas.arrays import Described, Source, describe
+from schemas.checksum import payload_checksum
 from schemas.messages import Limits
 from schemas.params import Params
-from schemas.status import Code, KeyPolicy, RequestError, printable
+from schemas.status import Code, Flag, KeyPolicy, RequestError, printable
 from schemas.templates import RequestOptions, RequestTemplate, TensorForm
 from schemas.wire import MAX_HEADER_BYTES, MAX_INLINE_BYTES, MAX_LIST
+from schemas.wire_tensors import Lease as LeaseRef
 
 from .calls import Options
+from .errors import refused_here
+from .leases import Frame, LeasedTensor
 
 # Pictures of ever new sizes are forms of their own; beyond this many all are forgotten.
 MAX_FORMS = 1024
@@ -31,16 +35,33 @@ _IN_HEADER = (
 )  # fmt: skip
 _PER_CALL = Options.__annotations__.keys() - set(_IN_HEADER)
 
-Tensors = tuple[tuple[str, Described], ...]
+Tensors = tuple[tuple[str, Described | LeasedTensor], ...]
+_REPLY_IN_LEASE = int(Flag.REPLY_IN_LEASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How requests of one form are made: the template, and which inputs (by position) go inline and into frames."""
+    """How requests of one form are made: the template, and which inputs (by position) go inline and into frames.
+
+    *flags* are those that it adds to a request's; *names_leases* says that an input or output is in a lease.
+    """
 
     template: RequestTemplate
     inline: tuple[int, ...]
     frames: tuple[int, ...]
+    flags: int = 0
+    names_leases: bool = False
+
+    def sealed(self, header: bytes, parts: Sequence[bytes | memoryview]) -> bytes:
+        """Return *header* with the checksum of the payload's *parts*.
+
+        Raises:
+            RequestRefused: the library for it is not installed.
+        """
+        try:
+            return self.template.with_checksum(header, payload_checksum(parts))
+        except RequestError as error:
+            raise refused_here(error) from None
 
 
 class Forms:
@@ -94,20 +115,44 @@ class Forms:
                 raise RequestError(Code.TOO_LARGE, field=field, expected=f"at most {limit} {unit} (the server's limit)", got=got)
 
 
+def describe_all(inputs: Mapping[str, Any]) -> tuple[Tensors, list[Source]]:
+    """Return what the wire says of each input, and what holds its bytes; those in a frame of a lease stay there.
+
+    Raises:
+        RequestError: BAD_DTYPE when the wire has no such datatype.
+    """
+    described: list[tuple[str, Described | LeasedTensor]] = []
+    sources: list[Source] = []
+    for name, value in inputs.items():
+        if type(value) is Frame:
+            described.append((name, value.as_input()))
+            sources.append(b"")
+        else:
+            about, source = describe(value, name)
+            described.append((name, about))
+            sources.append(source)
+    return tuple(described), sources
+
+
 def make_form(model: str, tensors: Tensors, options: Options) -> Form:
     """Build a form: tensors up to 4 KiB inline as long as the header has room for them, the others in frames."""
     specs: list[TensorForm] = []
     room = MAX_INLINE_TOTAL_BYTES
-    for given, (dtype, shape, nbytes, content_type) in tensors:
+    for given, about in tensors:
+        dtype, shape, nbytes, content_type = about[:4]
+        lease = about[4] if len(about) == 5 else None
         name = a_name(given, "inputs")
-        is_inline = nbytes <= min(MAX_INLINE_BYTES, room)
+        is_inline = lease is None and nbytes <= min(MAX_INLINE_BYTES, room)
         room -= nbytes if is_inline else 0
         writable(content_type, name, Code.BAD_PARAM)
-        specs.append(TensorForm(name, dtype, shape, nbytes, is_inline, content_type))
+        specs.append(TensorForm(name, dtype, shape, nbytes, is_inline, content_type, lease))
+    written = _request_options(options)
     return Form(
-        RequestTemplate(a_name(model, "model"), specs, _request_options(options)),
+        RequestTemplate(a_name(model, "model"), specs, written),
         tuple(index for index, spec in enumerate(specs) if spec.inline),
-        tuple(index for index, spec in enumerate(specs) if not spec.inline),
+        tuple(index for index, spec in enumerate(specs) if not spec.inline and spec.lease is None),
+        _REPLY_IN_LEASE if written.output_leases else 0,
+        bool(written.output_leases) or any(spec.lease is not None for spec in specs),
     )
 
 
@@ -121,7 +166,9 @@ def _options_key(options: Options) -> Hashable:
     key: list[Hashable] = []
     for name in _IN_HEADER:
         value: Any = options.get(name)
-        if isinstance(value, Mapping):
+        if name == "outputs" and isinstance(value, Mapping):
+            value = tuple(zip(value, output_leases(value), strict=True))
+        elif isinstance(value, Mapping):
             value = tuple((param, type(setting), setting) for param, setting in value.items())
         elif isinstance(value, Sequence) and not isinstance(value, str):
             value = tuple(value)
@@ -136,6 +183,7 @@ def _request_options(options: Options) -> RequestOptions:
     return RequestOptions(
         version=text(options.get("version", ""), "version"),
         outputs=_checked_outputs(options.get("outputs") or ()),
+        output_leases=_leases_wanted(options.get("outputs")),
         params=_checked_params(options.get("params") or {}),
         client_request_id=text(options.get("client_request_id", ""), "client_request_id"),
         key_policy=_key_policy(options),
@@ -145,6 +193,16 @@ def _request_options(options: Options) -> RequestOptions:
         checksum=1 if truth(options.get("checksum", False), "checksum") else 0,
         priority=priority,
     )
+
+
+def output_leases(wanted: Mapping[str, Frame | None]) -> list[LeaseRef | None]:
+    """Return where each wanted output is to be put; None where the server chooses."""
+    return [None if frame is None else frame.as_output() for frame in wanted.values()]
+
+
+def _leases_wanted(wanted: Sequence[str] | Mapping[str, Frame | None] | None) -> tuple[LeaseRef | None, ...]:
+    leases = output_leases(wanted) if isinstance(wanted, Mapping) else []
+    return tuple(leases) if any(leases) else ()
 
 
 def _key_policy(options: Options) -> KeyPolicy:
@@ -163,8 +221,8 @@ def _checked_outputs(outputs: object) -> tuple[str, ...]:
     """Return the names of the outputs wanted."""
     if isinstance(outputs, str):
         raise RequestError(Code.BAD_PARAM, field="outputs", expected="a sequence of names", got="one text")
-    if not isinstance(outputs, Sequence):
-        raise wrong_kind("outputs", "a sequence of names", outputs)
+    if not isinstance(outputs, Sequence | Mapping):
+        raise wrong_kind("outputs", "a sequence of names, or a mapping from name to frame", outputs)
     return tuple(a_name(one, "outputs") for one in outputs)
 
 

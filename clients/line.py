@@ -97,6 +97,7 @@ class Line:
             if left_ns <= 0:
                 for call in calls:
                     self.session.expire_one(call)
+                    self.session.leases.release(call.request_id)
                 return
             self.turn(left_ns, to_send=True)
 
@@ -134,7 +135,7 @@ class Line:
         # Read before the last messages are taken: those that came before the end are not lost.
         end = connection.end
         try:
-            while session.in_flight and (message := connection.receive()) is not None:
+            while session.expects_messages and (message := connection.receive()) is not None:
                 session.receive(*message)
         except BadReply as error:
             end = str(error)

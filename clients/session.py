@@ -10,21 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schemas.arguments import truth
-from schemas.arrays import Described, Source, describe, lent_or_copied, read_outputs
-from schemas.checksum import payload_checksum
+from schemas.arrays import Source, lent_or_copied, read_outputs
 from schemas.layout import Layout, check_route, route_if_readable
 from schemas.layout_cache import LayoutCache
 from schemas.messages import (
     Body,
     Cancel,
     Control,
-    Failure,
     Health,
     Hello,
     Limits,
     Metadata,
     Welcome,
-    read_message,
     write_message,
 )
 from schemas.status import Code, Flag, Kind, RequestError
@@ -32,8 +29,10 @@ from schemas.wire import IDENTIFIER, ROUTE
 
 from .arguments import MAX_U64, checked_number
 from .calls import Options, Pending, Result, Wait
-from .errors import BadReply, Busy, CallError, Cancelled, DeadlineExceeded, SlotlineError, error_of, refused_here
-from .forms import Forms
+from .errors import BadReply, Busy, Cancelled, DeadlineExceeded, SlotlineError, refused_here
+from .forms import Forms, describe_all
+from .leases import LeaseBook, contents_in_place, frames_of
+from .rare_replies import is_refusal, read_rare
 
 CLIENT = "slotline-python/0.1.0"
 # From here on a frame may be lent to the socket; below it, copying is cheaper than keeping track.
@@ -41,7 +40,8 @@ BY_REFERENCE_BYTES = 65_536
 NS_PER_US = 1_000
 
 _IDEMPOTENT, _PACKED = int(Flag.IDEMPOTENT), int(Flag.PACKED)
-_INFER_REPLY = Kind.INFER_REPLY
+_RELEASED = int(Flag.RELEASED)
+_INFER_REPLY, _RELEASE = Kind.INFER_REPLY, int(Kind.RELEASE)
 # What each question is answered with.
 _ANSWERS: dict[type[Body], Kind] = {
     Hello: Kind.WELCOME,
@@ -72,6 +72,8 @@ class Session:
     Attributes:
         epoch: the server's present life, 0 before the first Welcome.
         limits: what the server takes.
+        leases: the client's, and the frames that its requests use.
+        lease_access: (path, token) by which this connection may ask for leases, "" where the server lends none.
         strays: replies to calls that had ended before, or that nobody made.
     """
 
@@ -87,11 +89,18 @@ class Session:
         self._calls: dict[int, Pending[Any]] = {}
         self._forms = Forms()
         self._cache = LayoutCache()
+        self.leases = LeaseBook()
+        self.lease_access = ("", "")
 
     @property
     def in_flight(self) -> int:
         """How many calls have not ended."""
         return len(self._calls)
+
+    @property
+    def expects_messages(self) -> bool:
+        """Whether something is to come: an answer, or news that frames of a lease are free."""
+        return bool(self._calls or self.leases.held)
 
     @property
     def is_full(self) -> bool:
@@ -135,13 +144,8 @@ class Session:
             TypeError: an option is unknown, or not of its kind.
         """
         try:
-            described: list[tuple[str, Described]] = []
-            sources: list[Source] = []
-            for name, value in inputs.items():
-                shape, source = describe(value, name)
-                described.append((name, shape))
-                sources.append(source)
-            form = self._forms.find(model, tuple(described), options)
+            tensors, sources = describe_all(inputs)
+            form = self._forms.find(model, tensors, options)
             budget_us, lasts_us, born_us, key, flags = self._route(options) if options else self._plain_route
         except RequestError as error:
             raise refused_here(error) from None
@@ -149,11 +153,14 @@ class Session:
         if may_pack and not form.frames:
             flags |= _PACKED
         self._last_id = request_id = self._last_id + 1
+        flags |= form.flags
         inline = [lent_or_copied(sources[index], lend=False) for index in form.inline]
         header = form.template.header(request_id, budget_us, inline, born_us=born_us, key=key, flags=flags)
         frames = [self._frame(sources[index], options) for index in form.frames] if form.frames else ()
         if options.get("checksum"):
-            header = form.template.with_checksum(header, _checksum([*inline, *frames]))
+            header = form.sealed(header, [*inline, *frames, *contents_in_place(inputs)])
+        if form.names_leases:
+            self.leases.hold(request_id, frames_of(inputs, options.get("outputs")))
         return Outgoing(self._start(model, now_ns + lasts_us * NS_PER_US, _INFER_REPLY), header, frames)
 
     def cancel(self, call: Pending[Any]) -> bytes | None:
@@ -195,6 +202,7 @@ class Session:
     def welcome(self, welcome: Welcome) -> None:
         """Take over what the server says of itself."""
         self.epoch = welcome.epoch
+        self.lease_access = (welcome.lease_socket, welcome.lease_token)
         if welcome.limits != self.limits:
             self.limits = welcome.limits
             self._forms.use_limits(welcome.limits)
@@ -231,7 +239,11 @@ class Session:
                 self._take(part, layout, ROUTE.unpack_from(part, layout.route_at), ())
 
     def _take(self, header: bytes, layout: Layout, route: Sequence[int], frames: Sequence[Frame]) -> None:
-        """End the call that one verified header answers."""
+        """End the call that one verified header answers, and release the frames that its request named."""
+        if route[0] in self.leases.held and (route[6] & _RELEASED or is_refusal(header, route)):
+            self.leases.release(route[0])
+        if route[9] == _RELEASE:
+            return
         call = self._calls.pop(route[0], None)
         if call is None:
             self.strays += 1
@@ -239,9 +251,9 @@ class Session:
         try:
             check_route(route, layout, len(frames))
             if route[9] == _INFER_REPLY == call.answer:
-                outcome: Any = Result(read_outputs(layout.tensors, header, frames), header, layout)
+                outcome: Any = Result(read_outputs(layout.tensors, header, frames, self.leases.find), header, layout)
             else:
-                outcome = _read_rare(header, call)
+                outcome = read_rare(header, call)
         except RequestError as error:
             outcome = BadReply(f"{call.model}: not a valid reply: {error.message}")
         call.end(outcome)
@@ -279,22 +291,6 @@ class Session:
 
     def end_all(self, outcome: Callable[[str], SlotlineError]) -> None:
         """End every call in flight with what *outcome* makes of its model's name: the connection has ended."""
+        self.leases.lose()
         for call in self.calls():
             self.end_one(call, outcome(call.model))
-
-
-def _read_rare(header: bytes, call: Pending[Any]) -> Body | CallError:
-    """Return what a reply without tensors means to *call*."""
-    route, body = read_message(header)
-    if isinstance(body, Failure):
-        return error_of(body)
-    if route.kind != call.answer or body is None or isinstance(body, Layout):
-        raise RequestError(Code.BAD_KIND, field="kind", expected=call.answer.name, got=Kind(route.kind).name)
-    return body
-
-
-def _checksum(parts: Sequence[Frame]) -> int:
-    try:
-        return payload_checksum(parts)
-    except RequestError as error:
-        raise refused_here(error) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .arguments import wrong_kind
 from .status import Code, Place, RequestError, printable
 from .tensors import ITEM_BYTES, NUMPY_NAME, DType, element_count, pack_bytes, unpack_bytes
-from .wire_tensors import WireTensor
+from .wire_tensors import Lease, WireTensor
 
 # BF16 has no datatype in numpy: its bits arrive as uint16, and a uint16 array that is sent means UINT16.
 _DTYPES: dict[np.dtype[Any], DType] = {np.dtype(NUMPY_NAME[dtype]): dtype for dtype in ITEM_BYTES if dtype != DType.BF16}
@@ -147,24 +147,32 @@ def lent_or_copied(source: Source, *, lend: bool) -> bytes | memoryview:
     return source.tobytes()
 
 
-def read_outputs(tensors: Sequence[WireTensor], header: bytes, frames: Sequence[bytes | memoryview]) -> dict[str, NDArray[Any]]:
+def read_outputs(
+    tensors: Sequence[WireTensor],
+    header: bytes,
+    frames: Sequence[bytes | memoryview],
+    leases: Callable[[Lease], memoryview] | None = None,
+) -> dict[str, NDArray[Any]]:
     """Return the outputs of one reply by name: views of *header* and *frames*, arrays of bytes objects for BYTES.
 
     Args:
         tensors: of the verified layout of *header*; *frames* are as many as it uses.
+        leases: returns the bytes of an output that is in a lease, or raises RequestError; None where there are none.
 
     Raises:
-        RequestError: SIZE_MISMATCH, BAD_TENSOR, or NOT_SUPPORTED for a lease.
+        RequestError: SIZE_MISMATCH, BAD_TENSOR, BAD_LEASE, or NOT_SUPPORTED for a lease where there is none.
     """
     outputs: dict[str, NDArray[Any]] = {}
-    for name, dtype, shape, place, nbytes, frame, inline_at, _, _ in tensors:
+    for name, dtype, shape, place, nbytes, frame, inline_at, _, lease in tensors:
         buffer: bytes | memoryview = header
         if place == Place.FRAME:
             buffer, inline_at = frames[frame], 0
             if len(buffer) != nbytes:
                 raise RequestError(Code.SIZE_MISMATCH, field=printable(name), expected=f"{nbytes} bytes", got=len(buffer))
-        elif place != Place.INLINE:
-            raise RequestError(Code.NOT_SUPPORTED, field=printable(name), expected="a frame or inline bytes", got="a lease")
+        elif lease is not None:
+            if leases is None:
+                raise RequestError(Code.NOT_SUPPORTED, field=printable(name), expected="a frame or inline bytes", got="a lease")
+            buffer, inline_at = leases(lease), 0
         if dtype == DType.BYTES:
             outputs[name] = read_bytes_tensor(name, shape, memoryview(buffer)[inline_at : inline_at + nbytes])
         elif dtype == DType.ENCODED:

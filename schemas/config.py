@@ -15,7 +15,8 @@ from typing import Any
 from schemas.config_curve import CurveConfig
 from schemas.config_fields import Config, LaneConfig, ServerConfig
 from schemas.config_gpu import GpuConfig
-from schemas.config_read import read_curve, read_lane, read_server
+from schemas.config_leases import LeaseConfig
+from schemas.config_read import read_curve, read_lane, read_leases, read_server
 from schemas.config_rules import Spot
 from schemas.config_stage import MODEL_STAGE, PARAMS, STAGES, USES, OutputConfig, StageConfig
 from schemas.status import ConfigError
@@ -28,6 +29,7 @@ __all__ = [
     "CurveConfig",
     "GpuConfig",
     "LaneConfig",
+    "LeaseConfig",
     "OutputConfig",
     "ServerConfig",
     "StageConfig",
@@ -75,13 +77,14 @@ def parse_config(text: str, *, base: Path, source: str, endpoint: str = "", cont
         raise spot.error("not TOML that anybody wrote: brackets nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         raise spot.error(f"not TOML: {' '.join(str(error).split())}") from None
-    spot.check_known(tables, ("server", "curve", "lane"))
+    spot.check_known(tables, ("server", "curve", "leases", "lane"))
     server_table = tables.get("server", {})
     if endpoint and isinstance(server_table, dict):
         others = {key: value for key, value in server_table.items() if key != "control"}
         server_table = {**others, "endpoint": endpoint, **({"control": control} if control else {})}
     curve = read_curve(tables["curve"], base=base, spot=spot.at("curve")) if "curve" in tables else None
     server = read_server(server_table, base=base, spot=spot.at("server"), has_keys=curve is not None)
+    leases = read_leases(tables.get("leases", {}), spot=spot.at("leases"))
     lane_tables = spot.at("lane").table(tables.get("lane", {}))
     if not 1 <= len(lane_tables) <= MAX_LANES:
         raise spot.error(f"has {len(lane_tables)} lanes; expected 1 to {MAX_LANES}, each a table such as [lane.qc]")
@@ -89,7 +92,7 @@ def parse_config(text: str, *, base: Path, source: str, endpoint: str = "", cont
     _check_together(server, lanes, spot)
     if curve is not None and server.control is not None and server.control.startswith("tcp:"):
         raise spot.at("server").at("control").wrong(server.control, "ipc://PATH: it asks for no keys, file rights guard it")
-    return Config(server=server, lanes=lanes, source=source, base=base, curve=curve)
+    return Config(server=server, lanes=lanes, source=source, base=base, curve=curve, leases=leases)
 
 
 def _check_together(server: ServerConfig, lanes: tuple[LaneConfig, ...], spot: Spot) -> None:
@@ -138,6 +141,7 @@ def field_table() -> list[tuple[str, str, str, str, str]]:
     """Return (section, name, allowed values, default, unit and reason) of every field, for ``check`` and the docs."""
     rows = [_row("server", item) for item in fields(ServerConfig)]
     rows += [_row("curve", item) for item in fields(CurveConfig)]
+    rows += [_row("leases", item) for item in fields(LeaseConfig)]
     rows += [_row("lane.NAME", item) for item in fields(LaneConfig) if "rule" in item.metadata]
     rows += [_row("lane.NAME.gpu", item) for item in fields(GpuConfig)]
     rows += [_stage_row(item) for item in fields(StageConfig) if "rule" in item.metadata]

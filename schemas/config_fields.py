@@ -8,6 +8,7 @@ from pathlib import Path
 
 from schemas.config_curve import CurveConfig
 from schemas.config_gpu import GpuConfig
+from schemas.config_leases import LeaseConfig
 from schemas.config_rules import GIB, KIB, MIB, NAME, Rule, about, number, one_of, text, whole, yes_no, yes_no_auto
 from schemas.config_stage import StageConfig, lane_stages
 
@@ -291,3 +292,4 @@ class Config:
     source: str
     base: Path
     curve: CurveConfig | None = None
+    leases: LeaseConfig = field(default_factory=LeaseConfig)

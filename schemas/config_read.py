@@ -12,6 +12,7 @@ from schemas.config_curve import CurveConfig
 from schemas.config_endpoint import default_control, resolve_endpoint
 from schemas.config_fields import LaneConfig, ServerConfig
 from schemas.config_gpu import GpuConfig
+from schemas.config_leases import LeaseConfig
 from schemas.config_rules import NAME, Spot, whole
 from schemas.config_stage import MAX_OUTPUTS, PARAMS, STAGES, OutputConfig, StageConfig, lane_stages, use_rule
 from schemas.tensors import DType
@@ -45,6 +46,11 @@ def read_curve(value: object, *, base: Path, spot: Spot) -> CurveConfig:
             what = "a directory of public keys" if key == "clients" else "a secret key file"
             raise spot.at(key).wrong(path, f"{what}; there is none: correct the path, or make it with `{make}`")
     return CurveConfig(**values)
+
+
+def read_leases(value: object, *, spot: Spot) -> LeaseConfig:
+    """Return the [leases] table."""
+    return LeaseConfig(**_read_fields(LeaseConfig, spot.table(value), spot))
 
 
 def read_lane(name: str, value: object, *, base: Path, spot: Spot) -> LaneConfig:

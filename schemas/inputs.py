@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .arena import MAX_NAME_BYTES, Words, write_descriptor, write_name
+from .leases import place_word
 from .plan import DESCRIPTOR_WORDS, MAX_TENSORS, ROW_ALIGN_BYTES, LanePlan, LinkPlan, align
 from .status import Code, Place, RequestError, printable
-from .tensors import MAX_BYTES_ELEMENTS, NUMPY_NAME, DType, TensorSpec, element_count, packed_size
+from .tensors import ITEM_BYTES, MAX_BYTES_ELEMENTS, NUMPY_NAME, DType, TensorSpec, element_count, packed_size
 from .wire_tensors import WireTensor
 
 FLOATS = frozenset({DType.FP16, DType.FP32, DType.FP64, DType.BF16})
@@ -23,9 +24,15 @@ _BF16_EXPONENT = 0x7F80
 _NO_PICTURE = "expected ENCODED, UINT8 or UINT16, got BYTES; wrap a file's bytes: Encoded(path.read_bytes())"
 
 
+IN_PLACE = -2
+
+
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One tensor's way into the slot: from the header (frame -1) at *start* or from a frame, *nbytes* to *offset* of the row."""
+    """One tensor's way into the slot: from the header (frame -1) at *start* or from a frame, *nbytes* to *offset* of the row.
+
+    With frame IN_PLACE nothing is copied: stages read the tensor in a lease, and *offset* is ``leases.place_word``.
+    """
 
     tensor: WireTensor
     frame: int
@@ -105,19 +112,35 @@ def _check_picture(tensor: WireTensor) -> int:
     return 1
 
 
-def place_inputs(tensors: Sequence[WireTensor], plan: LanePlan) -> tuple[Copy, ...]:
-    """Say where each tensor goes: its own place in a static link, else one behind the other, in the lane's order."""
+def may_stay_in_place(tensor: WireTensor, plan: LanePlan) -> bool:
+    """True when stages may read a leased tensor where its client can write at any time.
+
+    Not one whose content says how long its parts are: stages trust what was checked. Nor one that is the lane's answer.
+    """
+    return tensor.dtype in ITEM_BYTES and plan.final_link != 0
+
+
+def place_inputs(tensors: Sequence[WireTensor], plan: LanePlan, lease_stride: int = 0) -> tuple[Copy, ...]:
+    """Say where each tensor goes: its own place in a static link, else one behind the other, in the lane's order.
+
+    Args:
+        lease_stride: bytes from one frame of a lease to the next, for tensors that stay there.
+    """
     link = plan.links[0]
     order = [t.name for t in link.tensors]
     ordered = sorted(tensors, key=lambda t: order.index(t.name)) if order else list(tensors)
     copies: list[Copy] = []
     at = 0
     for index, tensor in enumerate(ordered):
+        if tensor.lease is not None:
+            word = place_word(tensor.lease.region, tensor.lease.frame * lease_stride)
+            copies.append(Copy(tensor, IN_PLACE, 0, tensor.nbytes, word))
+            continue
         offset = link.tensors[index].offset if link.static else at
         start = tensor.inline_at if tensor.place == Place.INLINE else 0
         copies.append(Copy(tensor, tensor.frame, start, tensor.nbytes, offset))
         at = align(offset + tensor.nbytes, ROW_ALIGN_BYTES)
-    end = copies[-1].offset + copies[-1].nbytes if copies else 0
+    end = max((copy.offset + copy.nbytes for copy in copies if copy.frame != IN_PLACE), default=0)
     if end > link.row_bytes:
         raise RequestError(
             Code.TOO_LARGE, field=f"lane.{plan.name}.max_encoded_bytes", expected=f"at most {link.row_bytes} bytes", got=end

@@ -14,11 +14,11 @@ from schemas.status import Code, KeyPolicy, Kind, Place, RequestError, printable
 from schemas.tables import BodyTag
 from schemas.verify import Values, Verified, find_route, verify
 from schemas.wire import MAX_CLIENT_ID_BYTES, ROUTE, STAGE_TIME, TRACE_CONTEXT, Route, Trace
-from schemas.wire_tensors import WireTensor, read_tensors
+from schemas.wire_tensors import Lease, WireTensor, read_tensors
 
-# Which kinds a body may travel under. CREDIT alone has no body.
+# Which kinds a body may travel under; the first two have none.
 KINDS: dict[BodyTag, tuple[Kind, ...]] = {
-    BodyTag.NONE: (Kind.CREDIT,),
+    BodyTag.NONE: (Kind.CREDIT, Kind.RELEASE),
     BodyTag.INFER: (Kind.INFER_REQUEST,),
     BodyTag.INFER_OUT: (Kind.INFER_REPLY, Kind.INFER_PART),
     BodyTag.FAILURE: (Kind.ERROR,),
@@ -48,6 +48,7 @@ class Layout:
         frames: payload frames that its tensors use.
         tensors: inputs of an Infer, outputs of an InferOut. All that follows is empty with the other bodies (``messages.py``).
         outputs: names of the requested outputs, () = all.
+        output_leases: the frame that each of them is wanted in, None where the server chooses; () = none has one.
     """
 
     key: int
@@ -61,6 +62,7 @@ class Layout:
     tensors: tuple[WireTensor, ...] = ()
     params: dict[str, ParamValue] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+    output_leases: tuple[Lease | None, ...] = ()
     client_request_id_at: int = -1
     client_request_id_bytes: int = 0
     key_policy: KeyPolicy = KeyPolicy.ONE_BY_ONE
@@ -191,13 +193,15 @@ def _infer(body: Values) -> dict[str, Any]:
             Code.TOO_LARGE, field="client_request_id", expected=f"at most {MAX_CLIENT_ID_BYTES} bytes", got=id_bytes
         )
     tensors = read_tensors(inputs, "inputs")
+    names, leases = _requested_outputs(outputs)
     return {
         "frames": _frames(tensors),
         "model": model,
         "version": version or "",
         "tensors": tensors,
         "params": read_params(params),
-        "outputs": _requested_outputs(outputs),
+        "outputs": names,
+        "output_leases": leases,
         "client_request_id_at": id_at,
         "client_request_id_bytes": id_bytes,
         "key_policy": _key_policy(key_policy, latest_n),
@@ -232,14 +236,19 @@ def _key_policy(number: int, latest_n: int) -> KeyPolicy:
     return KeyPolicy(number)
 
 
-def _requested_outputs(tables: list[Any] | None) -> tuple[str, ...]:
-    """Return the names asked for. Where they go is a wish that the reply answers; a lease or parameters cannot be served yet."""
+def _requested_outputs(tables: list[Any] | None) -> tuple[tuple[str, ...], tuple[Lease | None, ...]]:
+    """Return the names asked for, and the leased frame that each is wanted in. Other places are the server's choice."""
     names: list[str] = []
+    leases: list[Lease | None] = []
     for name, place, lease, params in tables or ():
         if not name or name in names:
             raise RequestError(Code.BAD_NAME, field=printable(name) or "outputs", expected="a name used once")
-        if place >= Place.LEASE or lease is not None or params:
-            got = "a lease or parameters"
+        if place > Place.LEASE or params:
+            got = "another place or parameters"
             raise RequestError(Code.NOT_SUPPORTED, field=printable(name), expected="an output by name and place", got=got)
+        if (place == Place.LEASE) != (lease is not None):
+            expected = "a lease with place Lease, and with no other"
+            raise RequestError(Code.BAD_LEASE, field=printable(name), expected=expected)
         names.append(name)
-    return tuple(names)
+        leases.append(None if lease is None else Lease(*lease))
+    return tuple(names), tuple(leases) if any(leases) else ()

@@ -73,6 +73,7 @@ class Welcome:
     epoch: int = 0
     limits: Limits = Limits()
     lease_socket: str = ""
+    lease_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def write_message(body: Body, ids: Ids = (0, 0, 0)) -> bytes:
 
 
 def read_message(header: bytes) -> tuple[Route, Body | Layout | None]:
-    """Return the Route and the body of any header: a Layout for requests and replies with tensors, None for Credit.
+    """Return the Route and the body of any header: a Layout for requests and replies with tensors, None for those without one.
 
     Raises:
         RequestError: what ``verify`` and ``read_layout`` raise; BAD_KIND when kind and body differ, BAD_PARAM for a value that

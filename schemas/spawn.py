@@ -32,6 +32,7 @@ class Spawn:
         directory: of the plan, the sockets and everything else that this server keeps on disk.
         board: descriptor of the board.
         arenas: descriptor of each lane's arena, by lane index.
+        leases: descriptor of each region that is lent to clients, by region number.
         channel: descriptor of the socket to the supervisor, -1 for none.
         parent: pid of the supervisor.
     """
@@ -49,6 +50,7 @@ class Spawn:
     directory: str
     board: int
     arenas: tuple[int, ...]
+    leases: tuple[int, ...]
     channel: int
     parent: int
 
@@ -59,13 +61,13 @@ class Spawn:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """Return what the child must inherit."""
-        return tuple(fd for fd in (self.board, *self.arenas, self.channel) if fd >= 0)
+        return tuple(fd for fd in (self.board, *self.arenas, *self.leases, self.channel) if fd >= 0)
 
 
 def read_spawn(text: str) -> Spawn:
     """Return the spawn from its command-line argument."""
     raw = json.loads(text)
-    return Spawn(**{**raw, "arenas": tuple(raw["arenas"])})
+    return Spawn(**{**raw, "arenas": tuple(raw["arenas"]), "leases": tuple(raw["leases"])})
 
 
 def plan_path(directory: str) -> Path:

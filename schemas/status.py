@@ -79,6 +79,7 @@ class Kind(IntEnum):
     HEALTH_REPLY = 20
     METADATA_REPLY = 21
     CONTROL_REPLY = 22
+    RELEASE = 23
 
 
 class Flag(IntFlag):

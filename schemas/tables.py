@@ -208,7 +208,14 @@ LIMITS = _table(
     default_budget_us=_scalar("Q"),
     max_budget_us=_scalar("Q"),
 )
-WELCOME = _table("WelcomeBody", server=_string(), epoch=_scalar("Q"), limits=_one(LIMITS), lease_socket=_string())
+WELCOME = _table(
+    "WelcomeBody",
+    server=_string(),
+    epoch=_scalar("Q"),
+    limits=_one(LIMITS),
+    lease_socket=_string(),
+    lease_token=_string(),
+)
 HEALTH = _table("HealthBody", scope=_scalar("B"), model=_string(), version=_string())
 HEALTH_OUT = _table("HealthOut", ok=_scalar("?"), state=_string(), queued=_scalar("I"), in_flight=_scalar("I"))
 METADATA = _table("MetadataBody", model=_string(), version=_string())

@@ -17,9 +17,11 @@ from schemas.layout import Layout, read_layout
 from schemas.params import Params, param_tables
 from schemas.status import Flag, KeyPolicy, Kind, Place
 from schemas.tables import BodyTag
+from schemas.tensor_tables import requested_outputs, tensor_tables
 from schemas.tensors import DType
 from schemas.verify import Span
-from schemas.wire import MAX_INLINE_BYTES, ROUTE, STAGE_TIME, Ids, Route
+from schemas.wire import ROUTE, STAGE_TIME, Ids, Route
+from schemas.wire_tensors import Lease
 
 Buffer = Any  # bytes, bytearray, memoryview or a C-contiguous array: what bytes.join takes
 
@@ -33,7 +35,7 @@ NO_ROUTE = Route._make([0] * len(Route._fields))
 
 
 class TensorForm(NamedTuple):
-    """What a template knows of one tensor; those that are not *inline* take the payload frames 0, 1, ... in their order."""
+    """What a template knows of one tensor; those neither *inline* nor in a *lease* take payload frames 0, 1, ..."""
 
     name: str
     dtype: DType
@@ -41,6 +43,7 @@ class TensorForm(NamedTuple):
     nbytes: int
     inline: bool = False
     content_type: str = ""
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class RequestOptions:
     Attributes:
         version: "" = by the server's policy.
         outputs: names of the outputs wanted, () = all.
+        output_leases: the frame that each of them is wanted in, None where the server chooses; () = none has one.
         priority: 0 = the lane's default level, 1 = highest.
     """
 
@@ -62,6 +66,7 @@ class RequestOptions:
     finite: bool = False
     checksum: int = 0
     priority: int = 0
+    output_leases: tuple[Lease | None, ...] = ()
 
 
 _NO_OPTIONS = RequestOptions()
@@ -83,8 +88,8 @@ class RequestTemplate:
         body = {
             "model": model,
             "version": options.version or None,
-            "inputs": _tensor_tables(tensors),
-            "outputs": [{"name": name} for name in options.outputs] or None,
+            "inputs": tensor_tables(tensors),
+            "outputs": requested_outputs(options) or None,
             "params": param_tables(options.params) or None,
             "client_request_id": options.client_request_id or None,
             "key_policy": options.key_policy,
@@ -176,7 +181,7 @@ class ReplyTemplate:
         body = {
             "model": model,
             "version": version or None,
-            "outputs": _tensor_tables(outputs),
+            "outputs": tensor_tables(outputs),
             "timing": bytes(stages * STAGE_TIME.size),
             "retries": 0,
             "backlog_us": 0,
@@ -271,24 +276,3 @@ def _check_sizes(inline: Sequence[Buffer], timing: bytes, sizes: tuple[int, ...]
         if got != expected:
             name = f"inline tensor {index - 1}" if index else "timing"
             raise ValueError(f"{name}: expected {expected} bytes, got {got}")
-
-
-def _tensor_tables(tensors: Sequence[TensorForm]) -> list[dict[str, Any]]:
-    tables: list[dict[str, Any]] = []
-    frame = 0
-    for tensor in tensors:
-        inline = bytes(min(tensor.nbytes, MAX_INLINE_BYTES)) if tensor.inline else None
-        tables.append(
-            {
-                "name": tensor.name,
-                "dtype": tensor.dtype,
-                "place": Place.INLINE if tensor.inline else Place.FRAME,
-                "shape": tensor.shape or None,
-                "frame": 0 if tensor.inline else frame,
-                "nbytes": tensor.nbytes,
-                "inline_data": inline,
-                "content_type": tensor.content_type or None,
-            }
-        )
-        frame += not tensor.inline
-    return tables

@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
-from schemas.config import Config, LaneConfig, load_config
+from schemas.config import Config, LaneConfig, LeaseConfig, load_config
+from schemas.leases import RegionForm
 from schemas.plan import DevicePlan, LanePlan, Plan
 from schemas.status import ConfigError, DeviceError
 
@@ -101,15 +102,17 @@ def _device(device: DevicePlan) -> dict[str, object]:
     return told | ({"device_about": device.about} if device.about else {})
 
 
-def check_all(plan: Plan) -> dict[str, Any]:
-    """Return what ``check`` prints: every lane, and the processes."""
+def check_all(plan: Plan, leases: LeaseConfig) -> dict[str, Any]:
+    """Return what ``check`` prints: every lane, the processes, and what is lent to clients."""
+    lease_bytes = leases.count * RegionForm(leases.frames, leases.frame_bytes).region_bytes
     return {
         "lanes": [summary(lane) for lane in plan.lanes],
         "processes": [
             {"name": process.name, "lanes": [plan.lanes[i].name for i in process.lanes], "replicas": process.replicas}
             for process in plan.processes
         ],
-        "memory_bytes": sum(lane.arena_bytes for lane in plan.lanes),
+        "leases": {"count": leases.count, "frames": leases.frames, "frame_bytes": leases.frame_bytes, "bytes": lease_bytes},
+        "memory_bytes": sum(lane.arena_bytes for lane in plan.lanes) + lease_bytes,
     }
 
 
@@ -117,6 +120,10 @@ def check_text(found: dict[str, Any]) -> str:
     """Return the same for people."""
     lines = ["\n".join(f"{key:>16}  {_value_text(key, value)}" for key, value in lane.items()) + "\n" for lane in found["lanes"]]
     lines += [f"process {p['name']} x {p['replicas']}, lanes {', '.join(p['lanes'])}" for p in found["processes"]]
+    leases = found["leases"]
+    if leases["count"]:
+        size = f"{leases['bytes'] / 2**20:.1f} MiB"
+        lines.append(f"leases {leases['count']} x {leases['frames']} frames of {leases['frame_bytes']} bytes: {size}")
     return "\n".join([*lines, f"shared memory {found['memory_bytes'] / 2**20:.1f} MiB"])
 
 

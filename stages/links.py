@@ -87,8 +87,12 @@ class SharedLink:
         for index in range(len(self.plan.tensors) or _count(words)):
             name = self.plan.tensors[index].name if self.plan.tensors else read_name(words[index])
             dtype, shape, nbytes, offset = read_descriptor(words[index])
-            found[name] = _view(self._region[slot, offset : offset + nbytes], DType(dtype), shape)
+            found[name] = _view(self._flat(slot, offset, nbytes), DType(dtype), shape)
         return found
+
+    def _flat(self, slot: int, offset: int, nbytes: int) -> NDArray[np.uint8]:
+        """Return the bytes that a descriptor names."""
+        return self._region[slot, offset : offset + nbytes]
 
     def buffers(self, slot: int) -> Arrays:
         return {t.name: _buffer(self._region[slot, t.offset : t.offset + t.max_bytes], t) for t in self.plan.tensors}

@@ -14,6 +14,8 @@ from schemas import membarrier
 from schemas.arena import Board, LaneArena, Words, scalars
 from schemas.config import Config, load_config
 from schemas.hop import HOP, Hop, HopKind
+from schemas.lease_regions import LeaseRegions
+from schemas.leases import RegionForm
 from schemas.logs import configure, get_logger
 from schemas.plan import LanePlan, LaneProcess, Plan, load_plan
 from schemas.spawn import Spawn, die_with_parent, plan_path, worker_endpoint
@@ -24,7 +26,8 @@ from .device import Device
 from .device_event import say_selected, show_bytes
 from .faults import fault_hook
 from .faulty_marks import FaultyMarks
-from .links import make_link
+from .lease_links import LeasedInput
+from .links import Link, make_link
 from .memory_limit import limit_memory
 from .postprocess import prefer_modules_in
 from .routes import Peer, Routes
@@ -71,6 +74,8 @@ class Worker:
         self._pull.bind(worker_endpoint(spawn.directory, spawn.process, spawn.incarnation))
         self._fault = fault_hook(spawn.name)
         self._devices: list[Device] = []
+        form = RegionForm(config.leases.frames, config.leases.frame_bytes)
+        self._lease_regions = LeaseRegions(spawn.leases, form, writable=False) if spawn.leases else None
         lanes = [plan.lanes[index] for index in plan.processes[spawn.process].lanes]
         self._lanes = {lane.index: self._lane(lane, config) for lane in lanes}
         wanted = {work.next_process for work in self._lanes.values() if work.next_process >= 0}
@@ -87,7 +92,9 @@ class Worker:
         """Build one lane's part: links, steps, warm-up."""
         arena = LaneArena(self._spawn.arenas[plan.index], plan)
         part = next(p for p in plan.cut if p.process == self._spawn.process)
-        links = [make_link(arena, link, index) for index, link in enumerate(plan.links)]
+        links: list[Link] = [make_link(arena, link, index) for index, link in enumerate(plan.links)]
+        if self._lease_regions is not None:
+            links[0] = LeasedInput(arena, plan.links[0], self._lease_regions)
         lane = config.lanes[plan.index]
         steps: list[RowStep | Infer | None] = [
             make_step(step, plan, lane, links) if part.first_step <= i < part.end_step and step.use != "none" else None

@@ -18,3 +18,4 @@ class Kind(object):
     HealthReply = 20
     MetadataReply = 21
     ControlReply = 22
+    Release = 23

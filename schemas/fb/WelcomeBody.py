@@ -60,8 +60,15 @@ class WelcomeBody(object):
             return self._tab.String(o + self._tab.Pos)
         return None
 
+    # WelcomeBody
+    def LeaseToken(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
+        if o != 0:
+            return self._tab.String(o + self._tab.Pos)
+        return None
+
 def WelcomeBodyStart(builder):
-    builder.StartObject(4)
+    builder.StartObject(5)
 
 def Start(builder):
     WelcomeBodyStart(builder)
@@ -89,6 +96,12 @@ def WelcomeBodyAddLeaseSocket(builder, leaseSocket):
 
 def AddLeaseSocket(builder, leaseSocket):
     WelcomeBodyAddLeaseSocket(builder, leaseSocket)
+
+def WelcomeBodyAddLeaseToken(builder, leaseToken):
+    builder.PrependUOffsetTRelativeSlot(4, flatbuffers.number_types.UOffsetTFlags.py_type(leaseToken), 0)
+
+def AddLeaseToken(builder, leaseToken):
+    WelcomeBodyAddLeaseToken(builder, leaseToken)
 
 def WelcomeBodyEnd(builder):
     return builder.EndObject()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from builders import make_bench
+from lease_rig import make_pool
 
 import clients
 import run
@@ -213,6 +214,7 @@ def is_logger(owner: ast.expr) -> bool:
 def statistics() -> list[str]:
     """Return the names of all statistics, with NAME for the lane's and N for the client's number."""
     bench, roster = make_bench(), Roster(1)
+    bench.core.leases = make_pool()
     roster.clients[b""] = Client(b"", received=1)
     answers = Answers(bench.core, ServerConfig(), epoch=1)
     answers.rosters.append(roster)

@@ -71,7 +71,9 @@ def test_a_client_request_id_that_is_not_text_is_read_all_the_same() -> None:
         ({"key_policy": KeyPolicy.LATEST_N}, Code.BAD_PARAM, "latest_n"),
         ({"outputs": [{"name": ""}]}, Code.BAD_NAME, "outputs"),
         ({"outputs": [{"name": "a"}, {"name": "a"}]}, Code.BAD_NAME, "a"),
-        ({"outputs": [{"name": "a", "place": Place.LEASE}]}, Code.NOT_SUPPORTED, "a"),
+        ({"outputs": [{"name": "a", "place": Place.LEASE}]}, Code.BAD_LEASE, "a"),
+        ({"outputs": [{"name": "a", "place": Place.FRAME, "lease": {"region": 1}}]}, Code.BAD_LEASE, "a"),
+        ({"outputs": [{"name": "a", "place": 4}]}, Code.NOT_SUPPORTED, "a"),
         ({"outputs": [{"name": "a", "params": [{"name": "p", "ptype": 2}]}]}, Code.NOT_SUPPORTED, "a"),
     ],
 )

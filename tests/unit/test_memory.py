@@ -9,7 +9,7 @@ import pytest
 
 from broker import memory
 from broker.memory import EpochMemory
-from schemas.config import parse_config
+from schemas.config import LeaseConfig, parse_config
 from schemas.plan import Plan
 from schemas.status import ConfigError
 from stages.lane_plan import build_plan
@@ -75,3 +75,20 @@ def test_a_machine_that_does_not_tell_is_tried(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(memory, "available_bytes", lambda: None)
 
     EpochMemory(echo_plan()).close()
+
+
+def test_leases_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their own keys, when the lanes alone would fit; each takes whole pages."""
+    leases = LeaseConfig(count=3, frames=2, frame_bytes=5000)
+    made = EpochMemory(echo_plan(), leases)
+    assert [os.fstat(descriptor).st_size for descriptor in made.leases] == [2 * 8192] * 3
+    for descriptor in made.leases:
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, 4096)
+    made.close()
+    assert made.leases == ()
+    available = echo_plan().lanes[0].arena_bytes + 3 * 2 * 8192 - 1
+    monkeypatch.setattr(memory, "available_bytes", lambda: available)
+
+    with pytest.raises(ConfigError, match=r"leases: they take .* lower leases\.count, leases\.frames or leases\.frame_bytes"):
+        EpochMemory(echo_plan(), leases)

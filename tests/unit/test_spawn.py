@@ -26,6 +26,7 @@ SPAWN = Spawn(
     directory="/tmp/d",
     board=5,
     arenas=(6, 7),
+    leases=(8,),
     channel=-1,
     parent=1,
 )  # fmt: skip
@@ -38,8 +39,8 @@ def test_it_comes_back_from_the_command_line() -> None:
 
 def test_a_child_inherits_what_it_is_told_of_and_no_more() -> None:
     """-1 is no descriptor."""
-    assert SPAWN.descriptors == (5, 6, 7)
-    assert replace(SPAWN, channel=9, arenas=()).descriptors == (5, 9)
+    assert SPAWN.descriptors == (5, 6, 7, 8)
+    assert replace(SPAWN, channel=9, arenas=(), leases=()).descriptors == (5, 9)
 
 
 def test_no_two_incarnations_and_no_two_epochs_share_an_endpoint() -> None:

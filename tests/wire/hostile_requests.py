@@ -169,7 +169,12 @@ MODELS: dict[str, Case] = {
     "an output that the model has not": case(
         request(model="ticks", inputs=[TICK], outputs=[{"name": "y"}]), Code.BAD_NAME, "outputs"
     ),
-    "an output into a lease": case(request(outputs=[{"name": "x", "place": Place.LEASE}]), N, "x"),
+    "an output into a lease that is not named": case(request(outputs=[{"name": "x", "place": Place.LEASE}]), Code.BAD_LEASE, "x"),
+    "an output with a lease that its place does not use": case(
+        request(outputs=[{"name": "x", "place": Place.FRAME, "lease": LEASE}]), Code.BAD_LEASE, "x"
+    ),
+    "an output into a place that nobody knows": case(request(outputs=[{"name": "x", "place": 4}]), N, "x"),
+    "an output into a lease": case(request(outputs=[{"name": "x", "place": Place.LEASE, "lease": LEASE}]), N, "place"),
     "an output with parameters": case(request(outputs=[{"name": "x", "params": [{"name": "p", "ptype": 2}]}]), N, "x"),
     "no inputs for a lane that takes any": case(request(inputs=None), Code.BAD_TENSOR, "inputs"),
     "nine inputs": case(request(inputs=[make_tensor(name=f"x{i}") for i in range(9)]), Code.BAD_TENSOR, "inputs"),

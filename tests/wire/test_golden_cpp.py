@@ -11,6 +11,7 @@ import pytest
 from fields_text import Checker, fields_text
 from golden_messages import FOLDER, IDS, stored
 
+from broker.marks import release_header
 from schemas import layout as reading
 from schemas.fb.Infer import Infer
 from schemas.fb.Message import Message
@@ -88,6 +89,15 @@ def test_credit_has_a_route_alone() -> None:
     assert (route.request_id, route.born_us, route.key) == IDS
     assert (route.kind, route.seq) == (Kind.CREDIT, 5)
     assert Message.GetRootAs(MADE_BY_CPP["credit"]).Body() is None
+
+
+def test_a_release_has_a_route_alone() -> None:
+    """It names the request whose frames are free; ours is the same message."""
+    route = route_of("release")
+
+    assert (route.request_id, route.born_us, route.key) == IDS
+    assert (route.kind, route.flags) == (Kind.RELEASE, Flag.FINAL | Flag.RELEASED)
+    assert read_message(release_header(IDS)) == (route, None)
 
 
 def test_a_part_of_a_stream_is_not_final() -> None:

@@ -1,6 +1,6 @@
 // Writes one message of every kind into a folder, as NAME.bin, by the generated C++ code. Those that golden_messages.py has too have
-// the same values. The others are what no client or broker of ours sends yet: a part of a stream, credit for more, a leased tensor,
-// a trace.
+// the same values. The others are what our own encoder is not asked for there: a part of a stream, credit for more, a leased tensor,
+// the release of its frame, a trace.
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -27,7 +27,7 @@ class Writer {
   }
 
  private:
-  static constexpr uint16_t kFinal = 1, kStream = 2, kIdempotent = 4, kTraceSampled = 16, kReplyInLease = 32;
+  static constexpr uint16_t kFinal = 1, kStream = 2, kIdempotent = 4, kTraceSampled = 16, kReplyInLease = 32, kReleased = 64;
 
   std::string folder_;
   flatbuffers::FlatBufferBuilder b_;
@@ -157,6 +157,7 @@ class Writer {
 
   void WriteRest() {
     Save("credit", Ids(Kind_Credit, 0, 0, 5), Body_NONE, Offset<void>());
+    Save("release", Ids(Kind_Release, kFinal | kReleased), Body_NONE, Offset<void>());
 
     const auto part = b_.CreateVector(std::vector{Inline("token", DType_BYTES, {1}, {2, 0, 0, 0, 'o', 'k'})});
     Save("infer_part", Ids(Kind_InferPart, 0, 0, 3), Body_InferOut,

@@ -44,6 +44,19 @@ class Calls {
   std::uint64_t next_id() const { return last_id_ + 1; }
   std::uint64_t epoch() const { return epoch_; }
   const ServerLimits& limits() const { return limits_; }
+  LeaseBook& leases() { return leases_; }
+  // (path, token) by which this connection may ask for leases, "" where the server lends none.
+  const std::pair<std::string, std::string>& lease_access() const { return lease_access_; }
+  // Return whether something is to come: an answer, or news that frames of a lease are free.
+  bool expects_messages() const { return !calls_.empty() || leases_.is_waiting(); }
+
+  // Take note that a request uses the frames that it names.
+  void hold(std::uint64_t id, const std::vector<Input>& inputs, const Options& options) {
+    for (const Input& input : inputs) {
+      if (input.leased != nullptr) leases_.hold(id, input.leased);
+    }
+    for (const auto& [name, place] : options.output_frames) leases_.hold(id, place);
+  }
 
   // Start a call with next_id().
   CallPointer start(const std::string& model, Clock::time_point deadline, Kind answer) {
@@ -101,6 +114,7 @@ class Calls {
   // End every call in flight with what `outcome` makes of its model's name.
   template <class Outcome>
   void end_all(Outcome outcome) {
+    leases_.lose();
     auto calls = std::exchange(calls_, {});
     for (const auto& [id, call] : calls) call->fail(outcome(call->model));
   }
@@ -121,8 +135,20 @@ class Calls {
     call->fail(BadReply(call->model + ": not a valid reply"));
   }
 
+  // Release the frames of a request when a message says so: by its flag, or by a code 1xx, with which they were never taken.
+  void release(const Message& message) {
+    if (!leases_.is_waiting()) return;
+    const Route& route = *message.route();
+    const Failure* failure = route.kind() == Kind::Error ? message.body_as_Failure() : nullptr;
+    const bool is_refusal = failure != nullptr && failure->code() < Code::Busy;
+    const bool is_told = (route.flags() & static_cast<std::uint16_t>(Flag::Released)) != 0;
+    if (is_told || is_refusal) leases_.release(route.request_id());
+  }
+
   // End the call that one verified header answers; a late reply has none.
   void take(const Message& message, std::vector<Frame> frames) {
+    release(message);
+    if (message.route()->kind() == Kind::Release) return;
     const CallPointer call = extract(message.route()->request_id());
     if (call == nullptr) return;
     try {
@@ -146,7 +172,7 @@ class Calls {
     } else if (call.answer == Kind::HealthReply) {
       call.health = health(message.body_as_HealthOut());
     } else {
-      call.result = ReplyReader::read(std::move(frames));
+      call.result = ReplyReader::read(std::move(frames), leases_);
     }
   }
 
@@ -165,6 +191,7 @@ class Calls {
   void welcome(const WelcomeBody* welcome) {
     if (welcome == nullptr) throw BadReply("not a valid reply: no WelcomeBody");
     epoch_ = welcome->epoch();
+    lease_access_ = {text_of(welcome->lease_socket()), text_of(welcome->lease_token())};
     limits_ = {};
     if (const Limits* limits = welcome->limits()) {
       limits_ = {limits->max_header(), limits->max_payload(), limits->max_frames(), limits->max_in_flight(),
@@ -172,9 +199,13 @@ class Calls {
     }
   }
 
+  static std::string text_of(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
+
   std::uint64_t last_id_ = 0;
   std::uint64_t epoch_ = 0;
   ServerLimits limits_;
+  LeaseBook leases_;
+  std::pair<std::string, std::string> lease_access_;
   std::unordered_map<std::uint64_t, CallPointer> calls_;
 };
 

@@ -241,6 +241,7 @@ class Client {
     Started started;
     started.written = line_->writer().infer(calls.next_id(), model, inputs, complete, may_pack);
     started.call = calls.start(model, now + lasts, Kind::InferReply);
+    calls.hold(started.call->id, inputs, options);
     return started;
   }
 
@@ -283,6 +284,7 @@ class Client {
     return std::chrono::microseconds{static_cast<std::int64_t>(std::min(budget_us, kYearUs))};
   }
 
+  friend class Lease;
   std::unique_ptr<detail::Line> line_;
 };
 

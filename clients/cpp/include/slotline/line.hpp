@@ -53,7 +53,10 @@ class Line {
       if (connection_->send(parts)) return;
       const auto left = last.deadline - Clock::now();
       if (left <= Clock::duration::zero()) {
-        for (const CallPointer& call : calls) calls_.expire_one(*call);
+        for (const CallPointer& call : calls) {
+          calls_.expire_one(*call);
+          calls_.leases().release(call->id);
+        }
         return;
       }
       turn(left, true);
@@ -88,6 +91,9 @@ class Line {
 
   bool is_full() const { return calls_.limits().max_in_flight > 0 && calls_.in_flight() >= calls_.limits().max_in_flight; }
 
+  // Wait so long for messages, and take those that are there.
+  void take_news(Clock::duration wait) { turn(wait, false); }
+
   void check_owner() const {
     if (std::this_thread::get_id() != owner_)
       throw std::logic_error("a Client belongs to the thread that made it: make one in each thread");
@@ -103,7 +109,7 @@ class Line {
     std::string end = connection_->end();
     try {
       Parts parts;
-      while (calls_.in_flight() > 0 && connection_->receive(parts)) calls_.receive(parts);
+      while (calls_.expects_messages() && connection_->receive(parts)) calls_.receive(parts);
     } catch (const BadReply& error) {
       end = error.what();
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "lease_state.hpp"
 #include "limits.hpp"
 #include "result.hpp"
 
@@ -44,7 +45,7 @@ inline std::optional<std::uint64_t> id_if_readable(Bytes header) {
 class ReplyReader {
  public:
   // Return the result that a reply's frames, the header first, hold; throws BadReply. The header is verified.
-  static Result read(std::vector<Frame> frames) {
+  static Result read(std::vector<Frame> frames, const LeaseBook& leases) {
     Result result;
     result.frames_ = std::move(frames);
     const Message* message = GetMessage(result.frames_[0].bytes().data());
@@ -53,7 +54,7 @@ class ReplyReader {
     std::vector<bool> used(result.frames_.size(), false);
     used[0] = true;
     if (result.reply_->outputs() != nullptr) {
-      for (const Tensor* tensor : *result.reply_->outputs()) result.outputs_.push_back(output(*tensor, result, used));
+      for (const Tensor* tensor : *result.reply_->outputs()) result.outputs_.push_back(output(*tensor, result, used, leases));
     }
     for (const bool is_used : used) require(is_used, "payload_frames: a frame that no tensor uses");
     return result;
@@ -64,14 +65,15 @@ class ReplyReader {
     if (!holds) throw BadReply("not a valid reply: " + otherwise);
   }
 
-  static Output output(const Tensor& tensor, Result& result, std::vector<bool>& used) {
+  static Output output(const Tensor& tensor, Result& result, std::vector<bool>& used, const LeaseBook& leases) {
     Output output;
     output.name = tensor.name()->string_view();
     output.dtype = tensor.dtype();
     const std::string name = "output " + std::string(output.name.substr(0, 64));
     require(output.dtype >= DType::BOOL && output.dtype <= DType::ENCODED, name + ": unknown datatype");
     if (tensor.shape() != nullptr) output.shape.assign(tensor.shape()->begin(), tensor.shape()->end());
-    output.bytes = content(tensor, result.frames_, used, name);
+    output.bytes =
+        tensor.place() == Place::Lease ? leased(tensor, result, leases, name) : content(tensor, result.frames_, used, name);
     check_size(output, name);
     // A header may place 64-bit numbers at any multiple of 4: only some languages' builders obey force_align.
     if (!is_aligned(output.bytes.data())) output.bytes = result.realigned_.emplace_back(output.bytes).bytes();
@@ -92,6 +94,14 @@ class ReplyReader {
     }
     require(bytes.size() == tensor.nbytes(), name + ": nbytes differs from the bytes there");
     return bytes;
+  }
+
+  static Bytes leased(const Tensor& tensor, Result& result, const LeaseBook& leases, const std::string& name) {
+    const LeaseRef* ref = tensor.lease();
+    const auto region = ref == nullptr ? nullptr : leases.find(*ref);
+    require(region != nullptr && ref->nbytes() == tensor.nbytes(), name + ": expected a frame of this client's");
+    result.leases_.push_back(region);
+    return {region->at(ref->frame()), static_cast<std::size_t>(tensor.nbytes())};
   }
 
   static void check_size(const Output& output, const std::string& name) {

@@ -12,6 +12,7 @@
 
 #include "checksum.hpp"
 #include "errors.hpp"
+#include "lease_state.hpp"
 #include "limits.hpp"
 #include "result.hpp"
 
@@ -62,7 +63,13 @@ class RequestWriter {
     std::size_t frame_bytes = 0;
     Checksum checksum;
     std::vector<Bytes> in_frames;
+    std::vector<Bytes> in_leases;
     for (const Input& input : inputs) {
+      if (input.leased != nullptr) {
+        tensors.push_back(leased(input));
+        in_leases.push_back(input.bytes);
+        continue;
+      }
       const bool is_inline = input.bytes.size() <= std::min(kMaxInlineBytes, room);
       tensors.push_back(tensor(input, is_inline, frames.size()));
       if (is_inline) {
@@ -76,9 +83,11 @@ class RequestWriter {
     }
     if (options.checksum) {
       for (const Bytes bytes : in_frames) checksum.add(bytes);
+      for (const Bytes bytes : in_leases) checksum.add(bytes);
     }
     const auto flags =
-        static_cast<std::uint16_t>((options.idempotent ? kIdempotent : 0) | (may_pack && frames.empty() ? kPacked : 0));
+        static_cast<std::uint16_t>((options.idempotent ? kIdempotent : 0) | (may_pack && frames.empty() ? kPacked : 0) |
+                                   (options.output_frames.empty() ? 0 : kReplyInLease));
     const Route route(id, options.budget_us, options.born_us, options.key, 0, 0, flags, static_cast<std::uint16_t>(frames.size()),
                       0, Kind::InferRequest, options.priority, 0);
     Parts parts = finish(route, Body::Infer, body(model, tensors, options, options.checksum ? checksum.value() : 0).Union());
@@ -91,6 +100,7 @@ class RequestWriter {
  private:
   static constexpr int kIdempotent = static_cast<int>(Flag::Idempotent);
   static constexpr int kPacked = static_cast<int>(Flag::Packed);
+  static constexpr int kReplyInLease = static_cast<int>(Flag::ReplyInLease);
 
   static Route plain_route(std::uint64_t id, Kind kind) { return Route(id, 0, 0, 0, 0, 0, 0, 0, 0, kind, 0, 0); }
 
@@ -123,14 +133,31 @@ class RequestWriter {
                         content_type);
   }
 
+  flatbuffers::Offset<Tensor> leased(const Input& input) {
+    input.leased->check(false);
+    const auto name = builder_.CreateString(input.name);
+    flatbuffers::Offset<flatbuffers::Vector<std::int64_t>> shape;
+    if (!input.shape.empty()) shape = builder_.CreateVector(input.shape);
+    const auto lease = input.leased->write(builder_, input.bytes.size());
+    return CreateTensor(builder_, name, input.dtype, Place::Lease, shape, 0, input.bytes.size(), 0, lease);
+  }
+
+  flatbuffers::Offset<RequestedOutput> wanted(const std::string& output, const Options& options) {
+    const auto name = builder_.CreateString(output);
+    const auto frame = options.output_frames.find(output);
+    if (frame == options.output_frames.end()) return CreateRequestedOutput(builder_, name);
+    frame->second->check(true);
+    return CreateRequestedOutput(builder_, name, Place::Lease,
+                                 frame->second->write(builder_, frame->second->region->frame_bytes));
+  }
+
   flatbuffers::Offset<Infer> body(const std::string& model, const std::vector<flatbuffers::Offset<Tensor>>& tensors,
                                   const Options& options, std::uint64_t checksum) {
     const auto name = builder_.CreateString(model);
     const auto version = text(options.version);
     const auto inputs = builder_.CreateVector(tensors);
     std::vector<flatbuffers::Offset<RequestedOutput>> wanted;
-    for (const std::string& output : options.outputs)
-      wanted.push_back(CreateRequestedOutput(builder_, builder_.CreateString(output)));
+    for (const std::string& output : options.outputs) wanted.push_back(this->wanted(output, options));
     std::vector<flatbuffers::Offset<Param>> params;
     for (const auto& [param, value] : options.params) params.push_back(this->param(param, value));
     const auto outputs_at = wanted.empty() ? 0 : builder_.CreateVector(wanted);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -41,6 +42,8 @@ struct Options {
   std::string version;
   // Names wanted, none = all.
   std::vector<std::string> outputs;
+  // Output -> the frame of a lease that it is to be put into, if it fits; each of them must be among `outputs`.
+  std::map<std::string, FramePlace> output_frames;
   // For the server's stages.
   Params params;
   // 0 = the lane's default level, 1 = highest.
@@ -116,6 +119,7 @@ class Result {
 
   std::vector<detail::Frame> frames_;  // the header first
   std::vector<detail::AlignedCopy> realigned_;
+  std::vector<std::shared_ptr<const void>> leases_;  // that outputs are in
   std::vector<Output> outputs_;
   const InferOut* reply_ = nullptr;
 };

@@ -17,6 +17,13 @@
 
 namespace slotline {
 
+namespace detail {
+struct LeaseSlot;
+}
+
+// A frame of a lease, as an input or the place of an output; see lease.hpp.
+using FramePlace = std::shared_ptr<detail::LeaseSlot>;
+
 // A view of values that something else owns (C++17 has no std::span).
 template <class T>
 class Span {
@@ -105,6 +112,7 @@ struct Input {
   Bytes bytes;
   std::shared_ptr<const void> owner;  // of the bytes; none = they are the caller's, see Options::copy
   std::string content_type;           // ENCODED: such as "image/png"; "" when the server is to see for itself
+  FramePlace leased = nullptr;        // the frame that has the bytes, when they are not sent; made by LeaseFrame::input
 };
 
 // Take values over as an input. Large ones are sent without another copy.

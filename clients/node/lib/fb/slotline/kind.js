@@ -17,4 +17,5 @@ export var Kind;
     Kind[Kind["HealthReply"] = 20] = "HealthReply";
     Kind[Kind["MetadataReply"] = 21] = "MetadataReply";
     Kind[Kind["ControlReply"] = 22] = "ControlReply";
+    Kind[Kind["Release"] = 23] = "Release";
 })(Kind || (Kind = {}));

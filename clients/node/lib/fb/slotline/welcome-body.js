@@ -33,8 +33,12 @@ export class WelcomeBody {
         const offset = this.bb.__offset(this.bb_pos, 10);
         return offset ? this.bb.__string(this.bb_pos + offset, optionalEncoding) : null;
     }
+    leaseToken(optionalEncoding) {
+        const offset = this.bb.__offset(this.bb_pos, 12);
+        return offset ? this.bb.__string(this.bb_pos + offset, optionalEncoding) : null;
+    }
     static startWelcomeBody(builder) {
-        builder.startObject(4);
+        builder.startObject(5);
     }
     static addServer(builder, serverOffset) {
         builder.addFieldOffset(0, serverOffset, 0);
@@ -47,6 +51,9 @@ export class WelcomeBody {
     }
     static addLeaseSocket(builder, leaseSocketOffset) {
         builder.addFieldOffset(3, leaseSocketOffset, 0);
+    }
+    static addLeaseToken(builder, leaseTokenOffset) {
+        builder.addFieldOffset(4, leaseTokenOffset, 0);
     }
     static endWelcomeBody(builder) {
         const offset = builder.endObject();
