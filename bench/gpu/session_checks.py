@@ -51,7 +51,7 @@ class Session:
     def bind(self, rows: int) -> tuple[Any, Any, Any]:
         """Return (binding, input, output) for a batch."""
         cupy = self._cupy
-        given, made = cupy.zeros((rows, 3, self._side, self._side), cupy.float32), None
+        given = cupy.zeros((rows, 3, self._side, self._side), cupy.float32)
         classes = self.session.get_outputs()[0].shape[1]
         made = cupy.zeros((rows, classes), cupy.float32)
         binding = self.session.io_binding()
