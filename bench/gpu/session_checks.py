@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bench.gpu import cuda
 from bench.gpu.network import write_network
 from bench.gpu.registry import Outcome, check
-from stages.gpu_probe import CUDA_PROVIDER
+from stages.device_choice import CUDA_PROVIDER
 
 BUCKETS = (32, 16, 8, 4, 2, 1)
 MAX_SUBMIT_SHARE, MAX_WARM_RATIO, MAX_STRICT_ERROR = 0.3, 1.2, 1e-4
