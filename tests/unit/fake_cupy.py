@@ -34,6 +34,7 @@ class FakeCupy:
         self.device = FakeDevice(seed)
         self.current: int | None = None
         self.registered: dict[int, int] = {}
+        self.ever_registered = 0
         self._streams = 0
         self._calls_left = refuses
         self._limit = limit
@@ -74,6 +75,7 @@ class FakeCupy:
             raise CUDARuntimeError(801)
         assert nbytes > 0
         self.registered[address] = nbytes
+        self.ever_registered += nbytes
 
 
 class FakeStream:
