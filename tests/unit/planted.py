@@ -1,6 +1,6 @@
 """Ordering faults, each a small change of a part that is right; planted by someone who did not write the engine.
 
-A fault is a subclass of what it spoils: the engine, its flights, or the step that fills and empties them.
+A fault is a subclass of what it spoils: the engine, its flights, the step that fills and empties them, or the CUDA device.
 """
 
 from __future__ import annotations
@@ -10,31 +10,59 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from unittest import mock
 
-from bench.order_stress import fake_engine, run_random
-from stages.device import Array, Block, RowShapes, Stream
+from fake_cupy import FakeCupy, QueuedSumModel
+
+from bench.order_stress import DIRECT_BYTES, FLIGHTS, MAX_BATCH_SIZE, fake_engine, run_random
+from stages.device import Array, Block, Bytes, Call, Mark, RowShapes, Stream
+from stages.device_cuda import CudaDevice
 from stages.engine import Engine
 from stages.flight import Binding, Flight
 from stages.steps import Infer, Shapes
 
 UPLOAD, COMPUTE, DOWNLOAD = Stream
-Part = TypeVar("Part", bound=type[Engine] | type[Flight] | type[Infer])
-FAULTS: dict[str, type[Engine] | type[Flight] | type[Infer]] = {}
+# So many batches of the stress test meet every way in which two can overlap.
+BATCHES = 60
+Part = TypeVar("Part", bound=type[Engine] | type[Flight] | type[Infer] | type[CudaDevice])
+FAULTS: list[type[Engine] | type[Flight] | type[Infer] | type[CudaDevice]] = []
 
 
 def plant(part: Part) -> Part:
     """Add a fault to the list."""
-    FAULTS[part.__name__] = part
+    FAULTS.append(part)
     return part
 
 
-def found(name: str, seed: int) -> list[str]:
-    """Return what the stress test says of an engine with the fault *name*."""
-    part = FAULTS[name]
+def is_found(part: type[Engine] | type[Flight] | type[Infer] | type[CudaDevice], seed: int) -> bool:
+    """Return whether the stress test sees the fault *part*: by a wrong row, a race, or because something breaks."""
+    try:
+        return bool(_said_of(part, seed))
+    except (AssertionError, IndexError, ValueError):
+        return True
+
+
+def _said_of(part: type[Engine] | type[Flight] | type[Infer] | type[CudaDevice], seed: int) -> list[str]:
+    """Return what the stress test says of an engine with the fault *part*."""
+    if issubclass(part, CudaDevice):
+        return run_on_cuda(part, seed)
     if issubclass(part, Engine):
-        return run_random(lambda number: fake_engine(number, part), seed)
+        return run_random(lambda number: fake_engine(number, part), seed, BATCHES)
     place = "stages.engine.Flight" if issubclass(part, Flight) else "bench.order_stress.Infer"
     with mock.patch(place, part):
-        return run_random(fake_engine, seed)
+        return run_random(fake_engine, seed, BATCHES)
+
+
+def run_on_cuda(kind: type[CudaDevice], seed: int) -> list[str]:
+    """Return what the stress test says of the right engine on this CUDA device, over the stand-in for cupy."""
+    cupy = FakeCupy(seed)
+    with mock.patch("stages.device_cuda.load_cupy", return_value=cupy):
+        device = kind(0, pool_bytes=1 << 30)
+    device.direct_bytes = DIRECT_BYTES
+
+    def make(_: int) -> Engine:
+        return Engine(QueuedSumModel(cupy), device, max_batch_size=MAX_BATCH_SIZE, flights=FLIGHTS)
+
+    said = run_random(make, seed, BATCHES) + cupy.device.races
+    return said or [f"registered still: {address:x}" for address in cupy.registered]
 
 
 # --- a wait that is missing, or is for the wrong thing ---------------------------------------------------------------------
@@ -632,6 +660,91 @@ class UploadsCopies(Engine):
 
         with mock.patch.object(self.device, "upload", from_copy):
             super()._upload(flight)
+
+
+# --- the calls to CUDA -----------------------------------------------------------------------------------------------------
+
+
+@plant
+class CudaHoldsBackTheDownload(CudaDevice):
+    """An event is waited for on another stream than was asked."""
+
+    def after(self, stream: Stream, mark: Mark) -> None:
+        super().after(DOWNLOAD, mark)
+
+
+@plant
+class CudaRecordsOnOneStream(CudaDevice):
+    """Each event is recorded on the upload stream."""
+
+    def record(self, stream: Stream, mark: Mark) -> None:
+        super().record(UPLOAD, mark)
+
+
+@plant
+class CudaClearsOnTheWrongStream(CudaDevice):
+    """The padding is cleared on the stream of the downloads, beside the uploads."""
+
+    def clear(self, block: Block, start: int, end: int) -> None:
+        self._runtime.memsetAsync(block.address + start, 0, end - start, self._addresses[DOWNLOAD])
+
+
+@plant
+class CudaNeverSleeps(CudaDevice):
+    """Waiting for an event returns at once."""
+
+    def wait(self, mark: Mark) -> None:
+        pass
+
+
+@plant
+class CudaIsAlwaysDone(CudaDevice):
+    """The answer of the query counts as yes, whatever it is."""
+
+    def is_done(self, mark: Mark) -> bool:
+        return bool(mark.done) or True
+
+
+@plant
+class CudaRunsOnNoStream(CudaDevice):
+    """The model is queued on the stream that is current by chance."""
+
+    def run(self, call: Call) -> None:
+        call.run()
+
+
+@plant
+class CudaIgnoresTheOffset(CudaDevice):
+    """Each row goes to where the first belongs."""
+
+    def upload_row(self, block: Block, offset: int, source: Array) -> None:
+        super().upload_row(block, 0, source)
+
+
+@plant
+class CudaLendsPinnedMemoryTwice(CudaDevice):
+    """Page-locked memory is kept by its size, and who wants as much gets the same."""
+
+    def _pinned_memory(self, nbytes: int) -> Bytes:
+        known: dict[int, Bytes] = self.__dict__.setdefault("_known", {})
+        return known.setdefault(nbytes, super()._pinned_memory(nbytes))
+
+
+@plant
+class CudaDropsItsMemory(CudaDevice):
+    """The address is kept, what owns it is not: the pool gives the same memory again."""
+
+    def block(self, nbytes: int) -> Block:
+        return dataclasses.replace(super().block(nbytes), owner=None)
+
+
+@plant
+class CudaStaysRegistered(CudaDevice):
+    """The lane's memory goes, and its registration does not."""
+
+    def close(self) -> None:
+        self._registered.clear()
+        super().close()
 
 
 def _shapes(flight: Flight) -> RowShapes:
