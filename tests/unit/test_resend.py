@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from client_helpers import MS, make_session, read, submit
-from test_client_leases import make_lease, take
 
 from clients.errors import ConnectionLost, SlotlineError
 from clients.resend import again, lose, not_taken_again, note
@@ -37,24 +35,6 @@ def test_an_idempotent_call_is_kept_and_the_others_end() -> None:
     assert lose(session, lost, "gone", 0) == [kept.call]
     assert [type(one.call.outcome) for one in (kept, once, unsent, question)] == [type(None), *[ConnectionLost] * 3]
     assert (kept.call.lost, session.in_flight) == ("gone", 1)
-
-
-def test_leases_end_with_their_connection_and_with_them_the_calls_that_name_frames() -> None:
-    """Another connection has no such lease; the frames are nobody's, so they may be written."""
-    session = make_session()
-    lease = make_lease(session)
-    frame = take(lease)
-    array = frame.array((1, 20), np.float32)
-    leased = submit(session, {"x": frame})
-    note([leased.call], leased.header, leased.frames)
-
-    assert lose(session, lost, "gone", 0) == []
-    assert (type(leased.call.outcome), lease.is_ended, frame.is_busy, array.flags.writeable) == (
-        ConnectionLost,
-        True,
-        False,
-        True,
-    )
 
 
 def test_it_is_sent_again_with_the_budget_that_is_left() -> None:
