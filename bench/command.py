@@ -16,7 +16,7 @@ from bench.asserts import Claim, broken, read_claim
 from bench.bars import HELLO, run_bars
 from bench.build import build
 from bench.compare import compare_files
-from bench.load import PYTHON, C, Load, Report, run_load
+from bench.load import LEASE, PYTHON, C, Load, Report, run_load
 from bench.peers.suite import ROWS, run_peers
 from bench.results import envelope, point, table
 from bench.rows import BARS, Figures, chosen, figure_table, outcome
@@ -42,6 +42,10 @@ def run(options: argparse.Namespace) -> int:
         print(compare_files(*options.compare))
         return 0
     draw = _plots(options.plots)
+    if options.lease and (options.suite or options.packed > 1 or options.connections > 1 or options.generator != "auto"):
+        raise ConfigError(
+            "--lease has a generator of its own, with one connection: give no --suite, --packed, --connections or --generator"
+        )
     if options.suite:
         return _suite(options, claims)
     found, is_clean = _run(options)
@@ -91,6 +95,8 @@ def _load(options: argparse.Namespace, *, outstanding: int = 65536, rate: float 
 
 def _generator(options: argparse.Namespace) -> str:
     """Return which generator is used, and say it when the slow one stands in."""
+    if options.lease:
+        return LEASE
     if options.generator != "auto":
         return str(options.generator)
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import usage
-from bench.arguments import WORKLOADS, shapes
+from bench.arguments import WORKLOADS, concurrencies, shapes
 from bench.inputs import checked_requests, file_rows, packed_requests, random_rows
 from bench.machine import private_directory
 from bench.requests import Requests
@@ -64,7 +64,8 @@ def _workload(stack: ExitStack, options: argparse.Namespace) -> Target:
     if options.input or options.model or options.shape:
         raise ConfigError(f"{options.target} has inputs and a lane of its own: give --input, --shape and --model with a config")
     workload = by_name(options.data)[options.target]()
-    config = workload.config(CUTS[options.cut], options.replicas)
+    frames = max([*concurrencies(options.concurrency), workload.outstanding]) if options.lease else 0
+    config = workload.config(CUTS[options.cut], options.replicas, lease_frames=frames)
     server = stack.enter_context(serving_text(stack.enter_context(private_directory()), config))
     about = {
         "workload": options.target,
