@@ -145,7 +145,7 @@ def _embedded(_: object, *, config: str, lane: str, seconds: float) -> dict[str,
 
 
 def _handover(loops: dict[str, Any], *, endpoint: str, seconds: float) -> dict[str, float]:
-    """Hand a large and a small frame over in turn; return the median microseconds of each. The lease is kept for the next round."""
+    """Hand a large and a small frame over in turn; return the median microseconds of each. The lease stays for the next round."""
     from bench.handover import HandOver
     from bench.workloads import handed_over
 

@@ -42,10 +42,6 @@ def run(options: argparse.Namespace) -> int:
         print(compare_files(*options.compare))
         return 0
     draw = _plots(options.plots)
-    if options.lease and (options.suite or options.packed > 1 or options.connections > 1 or options.generator != "auto"):
-        raise ConfigError(
-            "--lease has a generator of its own, with one connection: give no --suite, --packed, --connections or --generator"
-        )
     if options.suite:
         return _suite(options, claims)
     found, is_clean = _run(options)
@@ -75,6 +71,10 @@ def _loads(options: argparse.Namespace) -> list[Load]:
     """
     if options.search and (options.concurrency or options.rate or not options.p99_us):
         raise ConfigError("--search needs --p99-us, and neither --concurrency nor --rate: it finds the rate")
+    if options.lease and (options.packed > 1 or options.connections > 1 or options.generator != "auto"):
+        raise ConfigError(
+            "--lease has a generator of its own, with one connection: give no --packed, --connections or --generator"
+        )
     closed = [_load(options, outstanding=count) for count in concurrencies(options.concurrency)]
     return closed + [_load(options, rate=rate) for rate in rates(options.rate)]
 
@@ -120,7 +120,8 @@ def _measure(options: argparse.Namespace, target: Target, load: Load) -> tuple[R
 
 def _search(options: argparse.Namespace, target: Target) -> dict[str, Any]:
     """Return the highest rate that keeps the p99, and every step on the way there."""
-    peak, _ = _measure(options, target, _load(options, outstanding=SEARCH_OUTSTANDING))
+    outstanding = target.outstanding if options.lease else SEARCH_OUTSTANDING
+    peak, _ = _measure(options, target, _load(options, outstanding=outstanding))
     search = RateSearch(SEARCH_ABOVE * peak.rate)
     tried: list[dict[str, Any]] = []
     best: dict[str, Any] = {}
@@ -142,7 +143,8 @@ def _suite(options: argparse.Namespace, claims: list[Claim]) -> int:
     Raises:
         ConfigError: an option that a suite has no use for, or a row that it does not have.
     """
-    if options.target or options.endpoint or options.plots or options.concurrency or options.rate or options.search:
+    own = (options.target, options.endpoint, options.plots, options.concurrency, options.rate, options.search, options.lease)
+    if any(own):
         raise ConfigError(
             "--suite has targets and loads of its own: give only --rows, --pairs, --seconds, --warm-up and --data with it"
         )

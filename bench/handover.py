@@ -1,4 +1,4 @@
-"""Hand-over by lease: how long a call takes whose frame lies in shared memory already, and what of it depends on the frame's size.
+"""Hand-over by lease: how long a call takes whose frame lies in shared memory already, and what of it its size costs.
 
 A hand-over runs from the call of the blocking Python client to its result. The frames are written before; the lane reads as much
 of a large frame as of a small one; one call is under way at a time, and the sizes take turns call by call.

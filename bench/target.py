@@ -24,6 +24,8 @@ from schemas.wire import MAX_INLINE_BYTES, MAX_PACKED
 
 CUTS = {"fused": FUSED, "stages": STAGES}
 DEFAULT_OUTSTANDING = 64
+# As many frames as a lease has by default.
+DEFAULT_LEASED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ def _lane(server: Server, options: argparse.Namespace) -> Target:
         "model": lane.name,
         "inputs": [str(file) for file in options.input] or "random",
     }
-    return Target(server, _requests(lane.name, rows, options.packed), lane.stages, about, DEFAULT_OUTSTANDING)
+    outstanding = DEFAULT_LEASED if options.lease else DEFAULT_OUTSTANDING
+    return Target(server, _requests(lane.name, rows, options.packed), lane.stages, about, outstanding)
 
 
 def _requests(lane: str, rows: Rows, packed: int) -> Requests:
