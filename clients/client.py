@@ -68,6 +68,7 @@ class Client:
         patience_ns = timeout_ns(timeout_s, "timeout_s")
         check_endpoint(endpoint)
         truth(connect, "connect")
+        truth(resend, "resend")
         keys = read_keys(server_key, key, key_file)
         self._line = Line(zmq.Context.instance(), endpoint, patience_ns, keys, resend=resend)
         self._session = self._line.session

@@ -7,6 +7,7 @@ import mmap
 import time
 from typing import Self
 
+from schemas.arguments import timeout_ns
 from schemas.leases import Answer
 
 from .leases import Frame, Lease
@@ -49,7 +50,7 @@ class BlockingLease(Lease):
         """
         self._line.check_owner()
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        until_ns = time.monotonic_ns() + int(limit_s * _NS_PER_S)
+        until_ns = time.monotonic_ns() + timeout_ns(limit_s, "timeout_s")
         while (frame := self.frame_nowait()) is None:
             left_ns = until_ns - time.monotonic_ns()
             self.check_wait(limit_s, is_over=left_ns <= 0)
@@ -68,7 +69,7 @@ class AsyncLease(Lease):
     async def frame(self, timeout_s: float | None = None) -> Frame:
         """Return a frame to write in, waiting until the server has done with one; see ``BlockingLease.frame``."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        until = time.monotonic() + limit_s
+        until = time.monotonic() + timeout_ns(limit_s, "timeout_s") / _NS_PER_S
         while (frame := self.frame_nowait()) is None:
             left_s = until - time.monotonic()
             self.check_wait(limit_s, is_over=left_s <= 0)

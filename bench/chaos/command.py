@@ -104,7 +104,9 @@ def _play(name: str, options: argparse.Namespace) -> dict[str, Any]:
         try:
             SCENARIOS[name].play(rig)
         except BaseException:
-            shutil.copy(place / "stderr", Path(tempfile.gettempdir()) / f"slotline-chaos-{name}.stderr")
+            # A server that never started has left no word.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy(place / "stderr", Path(tempfile.gettempdir()) / f"slotline-chaos-{name}.stderr")
             raise
         finally:
             rig.close()

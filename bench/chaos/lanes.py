@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.status import ConfigError
 from stages.demo import config_path
 
 BUILT_IN = "chaos"
@@ -75,13 +74,6 @@ def _demo_lanes() -> dict[str, Any]:
     for lane in lanes.values():
         lane["model"] = str(config_path().parent / lane["model"])
     return lanes
-
-
-def with_server(text: str, settings: Mapping[str, int | float]) -> str:
-    """Return the config *text*, which has no table ``server``, with one."""
-    if "[server]" in text:
-        raise ConfigError("this scenario sets server keys by itself: leave out [server] or take the built-in lane")
-    return to_toml({"server": dict(settings)}) + text
 
 
 def to_toml(table: Mapping[str, Any], path: str = "") -> str:

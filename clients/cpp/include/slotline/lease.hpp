@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -154,8 +155,9 @@ class Lease {
 
   std::shared_ptr<detail::LeaseRegion> take(const std::string& path, const Ask& packet) const {
     auto connection = std::make_shared<Descriptor>(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(line_->timeout()).count();
-    timeval patience{static_cast<time_t>(seconds), 1};
+    // At least a microsecond: 0 would mean for ever.
+    const auto micros = std::max<std::int64_t>(1, std::chrono::duration_cast<std::chrono::microseconds>(line_->timeout()).count());
+    timeval patience{static_cast<time_t>(micros / 1'000'000), static_cast<suseconds_t>(micros % 1'000'000)};
     ::setsockopt(connection->number, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(connection->number, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     sockaddr_un address{};
