@@ -93,7 +93,7 @@ class FakeDevice:
         self._hosts[host.ctypes.data], self._memory[device.ctypes.data] = host, device
         self.pool_bytes += nbytes
         # Not the memory itself: when the last view of it goes is when page-locked memory would.
-        lent, owner = (ctypes.c_uint8 * len(host)).from_buffer(host), _DeviceSide()
+        lent, owner = (ctypes.c_uint8 * len(host)).from_buffer(host.data), _DeviceSide()
         weakref.finalize(lent, self._given_back, host)
         weakref.finalize(owner, self._free, device, nbytes)
         return Block(np.frombuffer(memoryview(lent).cast("B"), np.uint8)[:nbytes], device.ctypes.data, owner)
