@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from bench.workloads import DATA_VARIABLE
@@ -10,12 +11,14 @@ from schemas.status import ConfigError
 
 MAX_CONCURRENCY = 512
 MAX_RATE = 1e8
+MAX_COUNT = 1024
 WORKLOADS = ("tick", "part", "photo", "frame", "frame25", "echo")
 SUITES = ("bars", "peers")
 EPILOG = """examples:
   %(prog)s tick --concurrency 1,16,256                  a shipped workload, closed loop
   %(prog)s my.toml --model qc --input a.png             serve your config, load one of its lanes
   %(prog)s --endpoint ipc://run/slotline.ipc --model qc --input a.png --rate 200 --arrivals poisson
+  %(prog)s frame25 --lease --concurrency 1,4            25 MB frames that are handed over instead of sent
   %(prog)s tick --search --p99-us 2000                  the highest rate with a p99 of at most 2 ms
   %(prog)s tick --json --assert 'p99_us<=5000' --assert 'errors==0'
   %(prog)s --suite bars --json                          the project's promises beside the bare limits
@@ -74,6 +77,9 @@ def _add_load(load: argparse._ArgumentGroup) -> None:
     load.add_argument("--window", type=_positive, default=0.5, help="seconds of one window of the stability rule (default: 0.5)")
     load.add_argument("--connections", type=_count, default=1, help="of the generator (default: 1)")
     load.add_argument("--packed", type=_count, default=1, help="requests in one message, for one small input (default: 1)")
+    load.add_argument(
+        "--lease", action="store_true", help="requests lie in shared memory that the server lends: its config has [leases]"
+    )
     load.add_argument("--generator", choices=("auto", "c", "python"), default="auto", help="auto: C where it compiles")
 
 
@@ -133,21 +139,28 @@ def _doublings(first: int, last: int) -> list[int]:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 1024:
-        raise ValueError(text)
-    return value
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MAX_COUNT}, got {text!r}")
+    return int(text)
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0 < value < 1e9:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and below 1000000000, got {text!r}")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0 <= value < 3600:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected seconds from 0 to below 3600, got {text!r}")
     return value
+
+
+def _number(text: str) -> float:
+    """Return the number that *text* is, what is no number for none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

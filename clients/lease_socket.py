@@ -6,8 +6,8 @@ import contextlib
 import mmap
 import os
 import socket
+import time
 import weakref
-from typing import Any
 
 from schemas.leases import MAX_ANSWER_BYTES, Answer, Ask, LeaseOp, read_answer, write_ask
 from schemas.messages import Failure
@@ -15,6 +15,9 @@ from schemas.status import Code
 
 from .errors import RequestRefused, ServerUnreachable, error_of
 from .session import Session
+
+# Between two tries while others crowd at the server's lease socket.
+CROWDED_S = 0.005
 
 
 def take_lease(path: str, ask: Ask, timeout_s: float) -> tuple[Answer, mmap.mmap]:
@@ -57,10 +60,10 @@ def ask_of(session: Session, frame_bytes: int, frames: int) -> tuple[str, Ask]:
     return path, Ask(LeaseOp.LEASE, token, frame_bytes, frames)
 
 
-def _ask(connection: Any, path: str, packet: bytes, timeout_s: float, descriptors: list[int]) -> Answer:
+def _ask(connection: socket.socket, path: str, packet: bytes, timeout_s: float, descriptors: list[int]) -> Answer:
     connection.settimeout(timeout_s)
     try:
-        connection.connect(path)
+        _connect(connection, path, time.monotonic() + timeout_s)
         connection.send(packet)
         reply, received, _, _ = socket.recv_fds(connection, MAX_ANSWER_BYTES, 1)
     except OSError as error:
@@ -72,6 +75,18 @@ def _ask(connection: Any, path: str, packet: bytes, timeout_s: float, descriptor
     if answer is None or (not answer.code and not received):
         raise ServerUnreachable(f"{path}: what listens there lends no leases")
     return answer
+
+
+def _connect(connection: socket.socket, path: str, until: float) -> None:
+    """Connect; a socket with a timeout does not wait by itself for room in a crowded queue."""
+    while True:
+        try:
+            connection.connect(path)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(CROWDED_S)
 
 
 def _say_goodbye(connection: socket.socket) -> None:

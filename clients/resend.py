@@ -37,10 +37,15 @@ def note(calls: Sequence[Pending[Any]], header: bytes, frames: Sequence[Frame]) 
 
 
 def lose(session: Session, outcome: Callable[[str], SlotlineError], reason: str, now_ns: int) -> list[Pending[Any]]:
-    """End the calls in flight on a connection that has ended, but those that may be sent again; return these, oldest first."""
+    """End the calls in flight on a connection that has ended, but those that may be sent again; return these, oldest first.
+
+    Those that name frames of a lease cannot be: it has ended with the connection.
+    """
     kept: list[Pending[Any]] = []
+    leased = set(session.leases.held)
+    session.leases.lose()
     for call in session.calls():
-        if call.again is not None and call.deadline_ns > now_ns:
+        if call.again is not None and call.deadline_ns > now_ns and call.request_id not in leased:
             call.lost = reason
             kept.append(call)
         else:

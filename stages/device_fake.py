@@ -2,8 +2,8 @@
 
 What is queued waits until the seed lets it be done, in an order that it decides, held back by nothing but ``after``. Every copy
 and every run spoils its target first and fills it some steps later, as work under way does. So what waits for too little reads
-spoiled bytes here, whereas on a real device it might be right a thousand times. Memory of the device is apart from the host's.
-What is given back while work on it is queued is told, though nothing else may have come to lie there yet.
+spoiled bytes here, whereas on a real device it might be right a thousand times. Memory of the device is apart from the
+host's, and what is given back while work on it is queued is told, though nothing else may have come to lie there yet.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class FakeDevice:
         direct_bytes: as of :class:`stages.device.Device`.
 
     Attributes:
-        races: in words, what was changed between the call that queued its upload and the upload, and what went back with work
-            on it queued; empty in a right engine.
+        races: in words, what was changed between the call that queued its upload and the upload, and what was given back with
+            work on it queued; empty in a right engine.
         fails_next: set it, and the next run fails.
     """
 
@@ -93,10 +93,11 @@ class FakeDevice:
         self._hosts[host.ctypes.data], self._memory[device.ctypes.data] = host, device
         self.pool_bytes += nbytes
         # Not the memory itself: when the last view of it goes is when page-locked memory would.
-        lent, owner = (ctypes.c_uint8 * len(host)).from_buffer(host.data), _DeviceSide()
+        lent: Any = (ctypes.c_uint8 * len(host)).from_buffer(host.data)
+        owner = _DeviceSide()
         weakref.finalize(lent, self._given_back, host)
         weakref.finalize(owner, self._free, device, nbytes)
-        return Block(np.frombuffer(memoryview(lent).cast("B"), np.uint8)[:nbytes], device.ctypes.data, owner)
+        return Block(np.frombuffer(lent, np.uint8)[:nbytes], device.ctypes.data, owner)
 
     def adopt(self, memory: Bytes) -> bool:
         self._adopted.append((memory.ctypes.data, memory.nbytes))

@@ -54,7 +54,7 @@ OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"checksum": 7}, TypeError, "checksum: expected True or False, got int 7"),
     ({"version": 2}, TypeError, "version: expected a text, got int 2"),
     ({"version": HALF}, RequestRefused, "version: expected Unicode"),
-    ({"outputs": 5}, TypeError, "outputs: expected a sequence of names, got int 5"),
+    ({"outputs": 5}, TypeError, "outputs: expected a sequence of names, or a mapping from name to frame, got int 5"),
     ({"outputs": [5]}, RequestRefused, "outputs: expected a name, got 5"),
     ({"outputs": [HALF]}, RequestRefused, "outputs: expected Unicode"),
     ({"params": [1]}, TypeError, r"params: expected a mapping from name to value, got list \[1\]"),

@@ -44,8 +44,8 @@ def server(directory: Path) -> Iterator[Server]:
     endpoint = f"ipc://{directory}/s"
     spawn = Spawn(
         name="broker", process=-1, replica=0, incarnation=0, epoch=1, config="", endpoint=endpoint, control="", rebinds=False,
-        log_level="info", directory=str(directory), board=memory.board, arenas=memory.arenas, channel=theirs.detach(),
-        parent=os.getpid(),
+        log_level="info", directory=str(directory), board=memory.board, arenas=memory.arenas, leases=(),
+        channel=theirs.detach(), parent=os.getpid(),
     )  # fmt: skip
     made = Server(spawn, parse_config(CONFIG, base=directory, source="test.toml", endpoint=endpoint), plan)
     yield made

@@ -56,7 +56,7 @@ class FakeCupy:
         self.device._queue(Stream(stream), (target,), do)
 
     def _pin(self, nbytes: int) -> Any:
-        """Return page-locked memory. It is kept when given back: what comes too late does not crash, but is told."""
+        """Return page-locked memory. It is kept when given back, so that what comes too late does not crash, but is told."""
         memory: Bytes = np.full(nbytes, 0xA5, np.uint8)
         self._pinned.append(memory)
         lent = (ctypes.c_uint8 * nbytes).from_buffer(memory)

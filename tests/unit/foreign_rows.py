@@ -5,8 +5,8 @@ The keys are the rows' first cells. A new row needs its test here, or the reason
 
 from __future__ import annotations
 
-# Parts of the page that are not for both, by their first words: asyncio's table, the embedded pipeline, and leases, which Node has
-# not and C++ tests by itself (test_cpp_leases.py).
+# Parts of the page that are not for both, by their first words: asyncio's table, the embedded pipeline, and leases, which Node
+# has not and C++ tests by itself (test_cpp_leases.py).
 PYTHON_ONLY = ("The **asyncio client** differs", "## The embedded pipeline", "## A lease")
 
 KILLED_IDLE = "test_a_stage_killed_while_idle_costs_nothing_but_time"

@@ -11,6 +11,7 @@ from client_helpers import error, make_session, read, reply, submit
 
 from clients.errors import ConnectionLost, RequestRefused
 from clients.leases import Frame, Lease
+from clients.resend import lose, note
 from clients.session import Session
 from schemas.encode import encode
 from schemas.leases import Answer
@@ -228,6 +229,23 @@ def test_the_end_of_the_connection_ends_the_lease() -> None:
     for use in uses:
         with pytest.raises(ConnectionLost, match="the lease ended"):
             use()
+
+
+def test_a_client_that_resends_does_not_resend_what_names_a_frame() -> None:
+    """The lease has ended with the connection; other calls go on."""
+    session = make_session()
+    frame = take(make_lease(session))
+    array = frame.array(4)
+    leased, plain = submit(session, {"x": frame}, now_ns=0), submit(session, now_ns=0)
+    for outgoing in (leased, plain):
+        note([outgoing.call], outgoing.header, outgoing.frames)
+    kept = lose(session, lambda model: ConnectionLost(model), "why", 1)
+
+    assert kept == [plain.call]
+    assert isinstance(leased.call.outcome, ConnectionLost)
+    array[:] = 1
+    with pytest.raises(ConnectionLost, match="the lease ended"):
+        frame.array(4)
 
 
 def test_what_does_not_fit_or_cannot_be_sent_is_refused() -> None:

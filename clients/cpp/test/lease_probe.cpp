@@ -96,7 +96,7 @@ void stay_busy(slotline::Client& client, slotline::Lease& lease, const std::file
   slotline::LeaseFrame frame = lease.frame();
   write(frame, picture(1));
   slotline::Options options;
-  options.budget_us = 300'000;
+  options.budget_us = 3'000'000;
   const auto call = client.submit("slow", {frame.input("image", DType::UINT8, {kBytes})}, options);
   check(frame.is_busy() && throws<std::logic_error>([&] { frame.data(); }), "a busy frame is not given out for writing");
   until([&] { return std::filesystem::exists(place / "reading"); }, "the stage reads");
