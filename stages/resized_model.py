@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from schemas.plan import LinkPlan
-from schemas.status import RequestError
+from schemas.status import ConfigError, RequestError
 from schemas.tensors import ITEM_BYTES, DType, TensorSpec
 
 from .device import Array, Block, Bound, Call, Device, Model, RowShapes
@@ -38,6 +38,9 @@ class ResizedModel:
         kernel: queues one launch on the current stream.
         device: gives memory for the rows; all batches share them, because they run one after the other on one stream.
         max_rows, max_pixels: most rows of a batch, most pixels of a picture.
+
+    Raises:
+        ConfigError: the rows do not fit into the device's memory.
     """
 
     def __init__(self, inner: Model, spec: ResizeSpec, kernel: Kernel, device: Device, *, max_rows: int, max_pixels: int) -> None:
@@ -50,7 +53,11 @@ class ResizedModel:
         self.example: RowShapes | None = ((height, max_pixels // height, *tail),)
         self._inner, self._spec, self._kernel, self._device = inner, spec, kernel, device
         self._row_bytes = math.prod(spec.shape) * ITEM_BYTES[spec.dtype]
-        self._rows = device.block(max_rows * self._row_bytes)
+        try:
+            self._rows = device.block(max_rows * self._row_bytes)
+        except MemoryError as error:
+            cure = "lower max_batch_size, or raise gpu.pool_bytes"
+            raise ConfigError(f"{inner.name}: {max_rows} resized rows do not fit into the device's memory: {cure}") from error
 
     def bind(self, inputs: Sequence[Bound], outputs: Sequence[Bound]) -> Call:
         """Return kernel and model bound to these buffers; where each picture lies is queued among the uploads, once."""

@@ -17,7 +17,7 @@ from schemas.plan import LinkPlan
 from schemas.status import ConfigError
 from schemas.tensors import DType, TensorSpec
 from stages.demo import config_path
-from stages.device import Device
+from stages.device import Block, Device
 from stages.device_fake import FakeDevice
 from stages.engine import Engine
 from stages.gpu_kernel import ResizeKernel, entry_name
@@ -75,6 +75,19 @@ def test_pictures_give_what_their_resized_rows_give(network: Path, shim: Shim, s
     for pictures, scores in zip(batches(), results, strict=True):
         assert np.allclose(scores, expected(network, pictures), rtol=1e-4, atol=1e-4)
     assert device.races == []
+
+
+class Full(FakeDevice):
+    """A device without room."""
+
+    def block(self, nbytes: int) -> Block:
+        raise MemoryError
+
+
+def test_resized_rows_that_do_not_fit_are_refused_with_what_to_change(network: Path, shim: Shim) -> None:
+    """At the start, in one line."""
+    with pytest.raises(ConfigError, match=r"4 resized rows do not fit .* raise gpu\.pool_bytes"):
+        make_engine(network, shim, Full(0))
 
 
 def test_a_warm_up_takes_all_the_memory_for_pictures_that_will_ever_be_needed(network: Path, shim: Shim) -> None:

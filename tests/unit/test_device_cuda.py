@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +110,22 @@ def test_the_engine_is_right_on_the_calls_of_cuda(monkeypatch: pytest.MonkeyPatc
         assert (cupy.registered, device.registered_bytes) == ({}, 0)
         device.close()
         assert (cupy.registered, device.registered_bytes) == ({}, 0)
+
+
+def test_a_lane_that_is_dropped_takes_its_registration_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody closed it. The memory stays mapped until then: what comes to lie there later must not be read as the old pages."""
+    cupy = FakeCupy(0)
+    device = cuda_device(monkeypatch, cupy)
+    memory = np.zeros(128, np.uint8)
+    lives = weakref.ref(memory)
+    assert device.adopt(memory)
+
+    del memory
+    gc.collect()
+    assert (len(cupy.registered), lives() is None) == (1, False)
+    del device
+    gc.collect()
+    assert (cupy.registered, lives()) == ({}, None)
 
 
 def test_memory_that_is_registered_in_part_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gpu_rig import FAULTS, is_found
@@ -74,6 +76,44 @@ def test_two_flights_are_on_their_way_at_once_and_land_in_order() -> None:
         engine.wait()
         assert engine.land() is flight
         assert np.array_equal(flight.outputs()["y"], answer(x, np.zeros((2, 2), np.uint32)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_engine_is_closed_when_what_flies_has_landed(seed: int) -> None:
+    """An interrupt may have come between the launch and the landing; the buffers go when nothing uses them any more."""
+    engine = fake_engine(seed)
+    for _ in range(2):
+        engine.launch(engine.open(3, SHAPES))
+    engine.close()
+
+    assert isinstance(engine.device, FakeDevice)
+    assert engine.device.races == []
+
+
+class FreeModel(SumModel):
+    """The model with rows of x of any width."""
+
+    inputs = (replace(SumModel.inputs[0], shape=(-1, -1)), SumModel.inputs[1])
+
+
+class Counting(FakeDevice):
+    """A device that remembers how much was taken when more was asked for."""
+
+    def block(self, nbytes: int) -> Block:
+        self.before = self.pool_bytes
+        return super().block(nbytes)
+
+
+def test_a_buffer_that_grows_goes_before_the_larger_one_comes() -> None:
+    """So that a pool need not have room for both; nor does what the last batch was bound to hold it."""
+    device = Counting(0)
+    engine = Engine(FreeModel(), device, max_batch_size=4)
+    fixed = device.pool_bytes
+    engine.release(engine.open(1, ((100,), SHAPES[1])))
+    assert device.pool_bytes == fixed + 512
+    engine.release(engine.open(1, ((1000,), SHAPES[1])))
+
+    assert (device.before, device.pool_bytes) == (fixed, fixed + 4096)
 
 
 class Small(HostDevice):
