@@ -45,6 +45,7 @@ class Engine:
             self._free = deque(Flight(model, device, max_batch_size) for _ in range(flights))
         except MemoryError as error:
             raise _does_not_fit(model.name, flights, max_batch_size) from error
+        self._all = tuple(self._free)
         self._air: deque[Flight] = deque()
         self._flights = flights
 
@@ -65,11 +66,18 @@ class Engine:
 
     def close(self) -> None:
         """Give the device's memory back, when what is on its way has landed: an interrupt may have kept it from being taken."""
+        self.start_over()
+        self._free.clear()
+        self.device.close()
+
+    def start_over(self) -> None:
+        """Take every flight back when what it queued is done: an interrupt may come between any two steps of its way."""
         while self._air:
             self.wait()
             self.release(self.land())
-        self._free.clear()
-        self.device.close()
+        for flight in self._all:
+            if flight not in self._free:
+                self.abort(flight)
 
     # --- the way of one batch --------------------------------------------------------------------------------------------
 

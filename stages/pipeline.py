@@ -31,7 +31,7 @@ from schemas.words import COLUMN_WORDS
 
 from .call_marks import CallMarks
 from .describe import describe as describe_config
-from .links import Arrays, SharedLink, make_link
+from .links import Arrays, ScratchLink, SharedLink, make_link
 from .runner import LaneRunner
 from .steps import Infer, make_step
 
@@ -135,9 +135,8 @@ class _EmbeddedLane:
             os.close(descriptor)
         self._links = [make_link(self._arena, link, index) for index, link in enumerate(plan.links)]
         steps = [make_step(step, plan, config, self._links) if step.use != "none" else None for step in plan.steps]
-        column = np.zeros(COLUMN_WORDS, np.uint64)
-        marks = CallMarks(self._arena, column, _COLUMN, time.monotonic_ns)
-        self._runner = LaneRunner(plan, plan.cut[0], steps, self._links, self._arena, marks)
+        self._steps = steps
+        self._runner = self._make_runner()
         self._engines = [step.engine for step in steps if isinstance(step, Infer)]
         for step in steps:
             if isinstance(step, Infer):
@@ -148,6 +147,20 @@ class _EmbeddedLane:
         self._final = final
         self._input = self._arena.regions[plan.links[0].region]
         self._forms: dict[object, _Form] = {}
+
+    def _make_runner(self) -> LaneRunner:
+        marks = CallMarks(self._arena, np.zeros(COLUMN_WORDS, np.uint64), _COLUMN, time.monotonic_ns)
+        return LaneRunner(self._plan, self._plan.cut[0], self._steps, self._links, self._arena, marks)
+
+    def _start_over(self) -> None:
+        """Forget the requests in hand: Ctrl-C came in the middle of them, and the next call must find none."""
+        for engine in self._engines:
+            engine.start_over()
+        for link in self._links:
+            if isinstance(link, ScratchLink):
+                for slot in range(self.slots):
+                    link.drop(slot)
+        self._runner = self._make_runner()
 
     def close(self) -> None:
         """Give the device back what it has of this lane, before the lane's memory goes."""
@@ -166,6 +179,15 @@ class _EmbeddedLane:
             except RequestError as error:
                 # Without the way that it came: that would hold this lane, and its memory, until the garbage collector runs.
                 outcomes[slot] = error.with_traceback(None)
+        try:
+            self._serve(hops, outcomes)
+        except BaseException:
+            self._start_over()
+            raise
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _serve(self, hops: list[Hop], outcomes: list[dict[str, Any] | RequestError | None]) -> None:
+        """Run *hops* to their ends and put what comes of each into *outcomes* of its slot."""
         self._runner.add(hops)
         left = len(hops)
         while left:
@@ -176,7 +198,6 @@ class _EmbeddedLane:
             left -= len(finished)
             for hop in finished:
                 outcomes[hop[0]] = self._result(hop[0]) if not hop[6] else self._error(hop[0], Code(hop[6]))
-        return [outcome for outcome in outcomes if outcome is not None]
 
     def _fill(self, slot: int, inputs: Mapping[str, Any], finite: bool) -> None:
         """Check one request and put its tensors into *slot*."""

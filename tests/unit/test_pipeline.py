@@ -12,6 +12,7 @@ from schemas.arrays import Encoded
 from schemas.status import Code, RequestError
 from stages.demo import config_path, parts_path, ticks_path
 from stages.demo.check import check_parts, check_ticks, load_features
+from stages.engine import Engine
 from stages.pipeline import Pipeline
 
 
@@ -90,3 +91,26 @@ def test_a_lane_without_a_model_echoes_any_tensors(tmp_path: Path) -> None:
 
     assert outputs["texts"].tolist() == texts.tolist()
     assert outputs["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("step", ["open", "launch", "land", "release"])
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_after_an_interrupt_the_next_call_is_answered(step: str, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C between any two steps of a batch ends that call alone: nothing of it is left for the next."""
+    features = load_features(ticks_path())[:2]
+    with Pipeline(config_path()) as pipeline:
+        expected = pipeline.infer("ticks", {"features": features[1:]})
+        inner = getattr(Engine, step)
+
+        def interrupted(*arguments: object) -> object:
+            if when == "behind":
+                inner(*arguments)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Engine, step, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pipeline.infer("ticks", {"features": features[:1]})
+
+        answer = pipeline.infer("ticks", {"features": features[1:]})
+    assert {name: array.tobytes() for name, array in answer.items()} == {n: a.tobytes() for n, a in expected.items()}
