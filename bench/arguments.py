@@ -18,6 +18,7 @@ EPILOG = """examples:
   %(prog)s tick --concurrency 1,16,256                  a shipped workload, closed loop
   %(prog)s my.toml --model qc --input a.png             serve your config, load one of its lanes
   %(prog)s --endpoint ipc://run/slotline.ipc --model qc --input a.png --rate 200 --arrivals poisson
+  %(prog)s frame25 --lease --concurrency 1,4            25 MB frames that are handed over instead of sent
   %(prog)s tick --search --p99-us 2000                  the highest rate with a p99 of at most 2 ms
   %(prog)s tick --json --assert 'p99_us<=5000' --assert 'errors==0'
   %(prog)s --suite bars --json                          the project's promises beside the bare limits
@@ -76,6 +77,9 @@ def _add_load(load: argparse._ArgumentGroup) -> None:
     load.add_argument("--window", type=_positive, default=0.5, help="seconds of one window of the stability rule (default: 0.5)")
     load.add_argument("--connections", type=_count, default=1, help="of the generator (default: 1)")
     load.add_argument("--packed", type=_count, default=1, help="requests in one message, for one small input (default: 1)")
+    load.add_argument(
+        "--lease", action="store_true", help="requests lie in shared memory that the server lends: its config has [leases]"
+    )
     load.add_argument("--generator", choices=("auto", "c", "python"), default="auto", help="auto: C where it compiles")
 
 

@@ -1,8 +1,8 @@
 """The same work without a server: decode, preprocess and run in a loop; a model's bare run; a copy of memory.
 
 ``python -m bench.bare`` is a process that does what it is told, one JSON object a line, and answers in the same form; so it
-can be started once and measured in turn with the servers. Nothing here is Slotline's but the embedded pipeline, measured
-so, and the functions of the lanes.
+can be started once and measured in turn with the servers. Nothing here is Slotline's but the embedded pipeline and the client
+that hands frames over, measured so, and the functions of the lanes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WARM_UP_S = 0.3
 def main() -> int:
     """Answer orders until the end of standard input."""
     die_with_parent(int(sys.argv[1]))
-    loops: dict[str, Callable[[], object]] = {}
+    loops: dict[str, Any] = {}
     print("ready bare", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
@@ -39,7 +39,7 @@ def main() -> int:
     return 0
 
 
-def _loop(loops: dict[str, Callable[[], object]], *, workload: str, model: str, seconds: float) -> dict[str, float]:
+def _loop(loops: dict[str, Any], *, workload: str, model: str, seconds: float) -> dict[str, float]:
     """Decode, preprocess and run one input after the other; return how many a second."""
     if workload not in loops:
         from bench.workloads import part, photos
@@ -144,6 +144,18 @@ def _embedded(_: object, *, config: str, lane: str, seconds: float) -> dict[str,
     return {"ours": statistics.median(ours_ns) / 1e3, "bare": statistics.median(bare_ns) / 1e3}
 
 
+def _handover(loops: dict[str, Any], *, endpoint: str, seconds: float) -> dict[str, float]:
+    """Hand a large and a small frame over in turn; return the median microseconds of each. The lease stays for the next round."""
+    from bench.handover import HandOver
+    from bench.workloads import handed_over
+
+    if endpoint not in loops:
+        workload = handed_over()
+        loops[endpoint] = HandOver(endpoint, workload.lane, [row["frame"] for row in workload.rows])
+    large_us, small_us = loops[endpoint].measure(seconds)
+    return {"large": large_us, "small": small_us}
+
+
 def _copy(_: object, *, nbytes: int, seconds: float) -> dict[str, float]:
     """Copy memory that is larger than the caches; return the median microseconds."""
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
@@ -171,6 +183,7 @@ _DO: dict[str, Callable[..., dict[str, float]]] = {
     "loop": _loop,
     "batches": _batches,
     "embedded": _embedded,
+    "handover": _handover,
     "copy": _copy,
 }
 

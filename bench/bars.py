@@ -14,7 +14,7 @@ from bench.load import Load, Report, run_load
 from bench.requests import Requests
 from bench.servers import FUSED, STAGES, Server, serving_text
 from bench.suite import Group, Suite
-from bench.workloads import Workload, frame_seen, part, photo, photo_model, tick
+from bench.workloads import Workload, frame_seen, handed_over, part, photo, photo_model, tick
 from schemas.messages import Hello, write_message
 from schemas.wire import IDENTIFIER
 
@@ -27,17 +27,16 @@ BARE_PROCESSES = 2
 BATCHES = (1, 8, 32, 64)
 MIB = 1 << 20
 HELLO = write_message(Hello("slotline-bench/1", (IDENTIFIER.decode(),), packed_replies=True))
-NO_LEASE = "there are no leases of shared memory yet"
 
 
 def run_bars(suite: Suite) -> None:
     """Measure all figures that the suite wants, group by group."""
-    suite.figures.skipped |= {"lease.frame_us": NO_LEASE, "lease.small_us": NO_LEASE}
     limits = ("proxy.rate", "proxy.tail_us", "proxy_c.rate", "ipc.p50_us")
     fused = ("fused.rate", "fused.packed_rate", "fused.p50_us", "fused.tail_us", "fused.flat", "fused.pss_mib")
     stages = ("stages.rate", "stages.p50_us", "stages.pss_mib")
     suite.measure("ticks", (*limits, *fused, *stages), Ticks)
     suite.measure("embedded ticks", ("embedded.p50_us", "bare_run.p50_us"), Embedded)
+    suite.measure("leases", ("lease.frame_us", "lease.small_us"), Leases)
     suite.measure("frames", ("frame.p50_us", "sink.p50_us"), Frames)
     suite.measure("parts", ("part.rate", "part.bare_rate"), _parts)
     suite.measure("photos", ("photo.rate", "photo.bare_rate"), _photos)
@@ -160,6 +159,23 @@ class Embedded:
         add("bare_run.p50_us", found["bare"])
         for size, us in self._bare.ask(do="batches", model=self._model, sizes=BATCHES, seconds=seconds / 10).items():
             add(f"bare_run.row_us_of_{size}", us)
+
+
+class Leases:
+    """A frame of 25 MB and one of 1 KB, both in place in a lease, to a lane that reads as much of either."""
+
+    def __init__(self, stack: ExitStack, directory: Path, suite: Suite) -> None:
+        workload = handed_over()
+        self._suite = suite
+        config = workload.config(lease_frames=len(workload.rows))
+        self._server = stack.enter_context(serving_text(_place(directory, "lease"), config))
+        self._client = stack.enter_context(bare(directory))
+
+    def round(self) -> None:
+        """Measure both, call by call in turn."""
+        found = self._client.ask(do="handover", endpoint=self._server.endpoint, seconds=self._suite.seconds)
+        self._suite.figures.add("lease.frame_us", found["large"])
+        self._suite.figures.add("lease.small_us", found["small"])
 
 
 class Frames:

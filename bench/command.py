@@ -16,7 +16,7 @@ from bench.asserts import Claim, broken, read_claim
 from bench.bars import HELLO, run_bars
 from bench.build import build
 from bench.compare import compare_files
-from bench.load import PYTHON, C, Load, Report, run_load
+from bench.load import LEASE, PYTHON, C, Load, Report, run_load
 from bench.peers.suite import ROWS, run_peers
 from bench.results import envelope, point, table
 from bench.rows import BARS, Figures, chosen, figure_table, outcome
@@ -71,6 +71,10 @@ def _loads(options: argparse.Namespace) -> list[Load]:
     """
     if options.search and (options.concurrency or options.rate or not options.p99_us):
         raise ConfigError("--search needs --p99-us, and neither --concurrency nor --rate: it finds the rate")
+    if options.lease and (options.packed > 1 or options.connections > 1 or options.generator != "auto"):
+        raise ConfigError(
+            "--lease has a generator of its own, with one connection: give no --packed, --connections or --generator"
+        )
     closed = [_load(options, outstanding=count) for count in concurrencies(options.concurrency)]
     return closed + [_load(options, rate=rate) for rate in rates(options.rate)]
 
@@ -91,6 +95,8 @@ def _load(options: argparse.Namespace, *, outstanding: int = 65536, rate: float 
 
 def _generator(options: argparse.Namespace) -> str:
     """Return which generator is used, and say it when the slow one stands in."""
+    if options.lease:
+        return LEASE
     if options.generator != "auto":
         return str(options.generator)
     try:
@@ -114,7 +120,8 @@ def _measure(options: argparse.Namespace, target: Target, load: Load) -> tuple[R
 
 def _search(options: argparse.Namespace, target: Target) -> dict[str, Any]:
     """Return the highest rate that keeps the p99, and every step on the way there."""
-    peak, _ = _measure(options, target, _load(options, outstanding=SEARCH_OUTSTANDING))
+    outstanding = target.outstanding if options.lease else SEARCH_OUTSTANDING
+    peak, _ = _measure(options, target, _load(options, outstanding=outstanding))
     search = RateSearch(SEARCH_ABOVE * peak.rate)
     tried: list[dict[str, Any]] = []
     best: dict[str, Any] = {}
@@ -136,7 +143,8 @@ def _suite(options: argparse.Namespace, claims: list[Claim]) -> int:
     Raises:
         ConfigError: an option that a suite has no use for, or a row that it does not have.
     """
-    if options.target or options.endpoint or options.plots or options.concurrency or options.rate or options.search:
+    own = (options.target, options.endpoint, options.plots, options.concurrency, options.rate, options.search, options.lease)
+    if any(own):
         raise ConfigError(
             "--suite has targets and loads of its own: give only --rows, --pairs, --seconds, --warm-up and --data with it"
         )

@@ -1,7 +1,8 @@
 """Run a load generator: give it the requests, watch the server's CPU meanwhile, read its report.
 
 Every side of a comparison is measured by the same generator; nothing here knows which server answers. Generators are ``load.c``
-(ZeroMQ), ``http.c`` (the peers), and ``slow_load.py``, which stands in for the first where nothing can be compiled.
+(ZeroMQ), ``http.c`` (the peers), ``lease_load.py`` (leases), and ``slow_load.py``, which stands in for the first where nothing
+can be compiled.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from schemas.status import ConfigError
 # What a run may take beyond its own length: start, drain, a loaded machine.
 GRACE_S = 60.0
 C, PYTHON, HTTP = "c", "python", "http"
+# In Python too, with the requests in frames of a lease.
+LEASE = "lease"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Load:
         drain_s: how long answers are awaited after the last send; what is missing then is lost.
         is_echo: the server sends requests back unchanged (a limit), else it answers with Slotline messages.
         hello: a message that each connection sends first.
-        generator: C, PYTHON or HTTP.
+        generator: C, PYTHON, HTTP or LEASE.
     """
 
     outstanding: int
@@ -175,8 +178,8 @@ def _watch(process: subprocess.Popen[str], server_pid: int | None) -> Report:
 
 def _generator(name: str) -> Sequence[str]:
     """Return the command of the generator *name*."""
-    if name == PYTHON:
-        return [sys.executable, "-m", "bench.slow_load"]
+    if name in (PYTHON, LEASE):
+        return [sys.executable, "-m", "bench.slow_load" if name == PYTHON else "bench.lease_load"]
     return [str(build("load" if name == C else "http"))]
 
 

@@ -149,9 +149,9 @@ def _read_table(table: bytes) -> tuple[int, int, list[list[bytes]]]:
     return headers, id_at, [cut[first : first + frames] for first in range(0, len(cut), frames)]
 
 
-def _options() -> argparse.Namespace:
-    """Return the command line, the same as that of ``load.c``."""
-    parser = argparse.ArgumentParser(prog="slow_load")
+def options_of(program: str) -> argparse.Namespace:
+    """Return the command line of *program*, the same as that of ``load.c``."""
+    parser = argparse.ArgumentParser(prog=program)
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--requests", type=Path, required=True)
     parser.add_argument("--hello", type=Path)
@@ -166,5 +166,5 @@ def _options() -> argparse.Namespace:
 
 if __name__ == "__main__":
     die_with_parent(os.getppid())
-    SlowLoad(_options()).run()
+    SlowLoad(options_of("slow_load")).run()
     sys.exit(0)

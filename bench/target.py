@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import usage
-from bench.arguments import WORKLOADS, shapes
+from bench.arguments import WORKLOADS, concurrencies, shapes
 from bench.inputs import checked_requests, file_rows, packed_requests, random_rows
 from bench.machine import private_directory
 from bench.requests import Requests
@@ -24,6 +24,8 @@ from schemas.wire import MAX_INLINE_BYTES, MAX_PACKED
 
 CUTS = {"fused": FUSED, "stages": STAGES}
 DEFAULT_OUTSTANDING = 64
+# As many frames as a lease has by default.
+DEFAULT_LEASED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def _workload(stack: ExitStack, options: argparse.Namespace) -> Target:
     if options.input or options.model or options.shape:
         raise ConfigError(f"{options.target} has inputs and a lane of its own: give --input, --shape and --model with a config")
     workload = by_name(options.data)[options.target]()
-    config = workload.config(CUTS[options.cut], options.replicas)
+    frames = max([*concurrencies(options.concurrency), workload.outstanding]) if options.lease else 0
+    config = workload.config(CUTS[options.cut], options.replicas, lease_frames=frames)
     server = stack.enter_context(serving_text(stack.enter_context(private_directory()), config))
     about = {
         "workload": options.target,
@@ -98,7 +101,8 @@ def _lane(server: Server, options: argparse.Namespace) -> Target:
         "model": lane.name,
         "inputs": [str(file) for file in options.input] or "random",
     }
-    return Target(server, _requests(lane.name, rows, options.packed), lane.stages, about, DEFAULT_OUTSTANDING)
+    outstanding = DEFAULT_LEASED if options.lease else DEFAULT_OUTSTANDING
+    return Target(server, _requests(lane.name, rows, options.packed), lane.stages, about, outstanding)
 
 
 def _requests(lane: str, rows: Rows, packed: int) -> Requests:

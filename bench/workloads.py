@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.inputs import requests_of
-from bench.lanes import TILE
+from bench.lanes import TILE, TOUCHED
 from bench.processes import REPO
 from bench.requests import Requests
 from bench.rows import MissingError
 from bench.servers import FUSED, Cut, lane_table
-from schemas.arrays import Encoded
+from schemas.arrays import Encoded, describe
 
 DEMO = REPO / "stages" / "demo"
 DATA_VARIABLE = "SLOTLINE_BENCH_DATA"
@@ -57,14 +57,25 @@ class Workload:
         """The rows as messages."""
         return requests_of(self.lane, self.rows)
 
-    def config(self, cut: Cut = FUSED, replicas: int = 1) -> str:
-        """Return the text of a config that serves the lane, cut into processes, each *replicas* times."""
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of the largest tensor."""
+        return max(describe(value, name)[0][2] for row in self.rows for name, value in row.items())
+
+    def config(self, cut: Cut = FUSED, replicas: int = 1, lease_frames: int = 0) -> str:
+        """Return the text of a config that serves the lane, cut into processes, each *replicas* times.
+
+        Args:
+            lease_frames: of the one lease that the server lends; 0 = it lends none.
+        """
         has_model = "model" in self.settings
         processes = [[stage for stage in part if has_model or stage != "infer"] for part in cut]
         keys = {**self.settings, "default_budget_us": BUDGET_US, "processes": [part for part in processes if part]}
         if replicas > 1:
             keys["replicas"] = {part[-1]: replicas for part in processes if part}
         limits = "[server]\nmax_in_flight = 65536\nmax_message_bytes = 134217728\n"
+        if lease_frames:
+            limits += f"[leases]\ncount = 1\nframes = {lease_frames}\nframe_bytes = {max(64, self.largest_bytes)}\n"
         return limits + lane_table(self.lane, keys, self.stages)
 
 
@@ -141,6 +152,17 @@ def frame_seen(name: str) -> Workload:
     """The same frames to a function that only says how large they are: what the way itself costs."""
     outputs = [{"name": "nbytes", "dtype": "INT64", "shape": [1]}]
     return _frames(name, {"postprocess": {"use": "bench.lanes:seen", "outputs": outputs}})
+
+
+def handed_over() -> Workload:
+    """A frame of 2160p and one of 1 KB, to a function that reads as much of either: the hand-over of ``lease_flat``."""
+    rng = np.random.default_rng(13)
+    rows = [{"frame": rng.integers(0, 256, nbytes, dtype=np.uint8)} for nbytes in (int(np.prod(FRAMES["frame25"])), TOUCHED)]
+    outputs = [{"name": "sum", "dtype": "INT64", "shape": [1]}]
+    stages = {"postprocess": {"use": "bench.lanes:touched", "outputs": outputs}}
+    # What lies in a lease takes no room in a slot.
+    settings = {"slots": 8, "max_encoded_bytes": 4096, "idempotent": True}
+    return Workload("handed", rows, settings, stages, outstanding=1)
 
 
 def echo() -> Workload:

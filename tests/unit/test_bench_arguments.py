@@ -59,6 +59,9 @@ def test_rates_and_shapes_are_read() -> None:
         (("tick", "--assert", "p99_us"), "expected NAME"),
         (("--suite", "bars", "--rows", "speed"), "no speed; there are"),
         (("tick", "--suite", "bars"), "--suite has targets and loads of its own"),
+        (("tick", "--lease", "--packed", "2"), "give no --packed, --connections or --generator"),
+        (("tick", "--lease", "--generator", "c"), "--lease has a generator of its own"),
+        (("--suite", "bars", "--lease"), "--suite has targets and loads of its own"),
         (("--compare", "no-a", "no-b"), "no-a"),
     ],
 )

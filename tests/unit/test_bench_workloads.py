@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 
 from bench import usage
 from bench.inputs import checked_requests, file_rows, packed_requests, random_rows, requests_of
-from bench.lanes import TILE, photo_row, seen, tile_means, tiles, top5
+from bench.lanes import TILE, TOUCHED, photo_row, seen, tile_means, tiles, top5, touched
 from bench.requests import Requests, route_at
 from bench.servers import FUSED, STAGES, Cut, lane_table
-from bench.workloads import FRAMES, PHOTO_SIZE, Workload, echo, frame_seen, part, photo, photos, tick
+from bench.workloads import FRAMES, PHOTO_SIZE, Workload, echo, frame_seen, handed_over, part, photo, photos, tick
 from schemas.arrays import Encoded
 from schemas.config import load_config
 from schemas.fb import Body, Infer, Message
@@ -21,6 +22,9 @@ from schemas.messages import MetadataReply
 from schemas.status import ConfigError, Flag, Kind, Place
 from schemas.tensors import DType, TensorSpec
 from schemas.verify import verify
+
+# Two files of different sizes.
+PICTURES = Workload("pictures", [{"x": Encoded(bytes(size))} for size in (70, 90)], {}, {}, outstanding=1)
 
 
 def infer_of(header: bytes) -> Infer.Infer:
@@ -85,6 +89,17 @@ def test_every_config_is_one_that_slotline_reads(make: type[Workload], cut: Cut,
     stages = [[stage for stage in process if "model" in workload.settings or stage != "infer"] for process in cut]
     assert [list(stages) for stages in found.processes] == [process for process in stages if process]
     assert len(found.replicas) == (0 if replicas == 1 else len(found.processes))
+
+
+@pytest.mark.parametrize(("make", "largest"), [(tick, 67 * 4), (handed_over, 2160 * 3840 * 3), (lambda: PICTURES, 90)])
+def test_a_lease_has_room_for_the_largest_input(make: Callable[[], Workload], largest: int, tmp_path: Path) -> None:
+    """One lease, so many frames; without frames none is lent."""
+    workload = make()
+    for frames in (0, 3):
+        (tmp_path / "c.toml").write_text(workload.config(lease_frames=frames))
+        leases = load_config(tmp_path / "c.toml").leases
+        assert leases.count == (1 if frames else 0)
+    assert (leases.frames, leases.frame_bytes, workload.largest_bytes) == (3, largest, largest)
 
 
 def test_names_and_paths_are_quoted() -> None:
@@ -193,6 +208,14 @@ def test_seen_says_how_much_came() -> None:
     seen({"a": np.zeros(10, np.uint8), "b": np.zeros(2, np.float32)}, outputs, None)
 
     assert outputs["nbytes"][0] == 18
+
+
+def test_touched_reads_the_beginning_of_any_frame() -> None:
+    """What lies behind it does not count."""
+    outputs = {"sum": np.zeros(1, np.int64)}
+    for size in (TOUCHED, TOUCHED + 1000):
+        touched({"frame": np.full(size, 200, np.uint8)}, outputs, None)
+        assert outputs["sum"][0] == 200 * TOUCHED
 
 
 def test_usage_is_of_a_process_and_all_below_it() -> None:

@@ -50,7 +50,6 @@ max_rows = 4
 """
 CLIENT = Client(b"mine")
 ROWS = np.arange(134, dtype=np.float32).reshape(2, 67)
-NO_STAMPS = [[0, 0, 0]] * 4
 
 
 @dataclass
