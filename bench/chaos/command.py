@@ -103,7 +103,7 @@ def _play(name: str, options: argparse.Namespace) -> dict[str, Any]:
         rig = Rig(_setting(name, options, place), place, lambda text: _say(f"  {text}"))
         try:
             SCENARIOS[name].play(rig)
-        except BaseException:
+        except Exception:
             # A server that never started has left no word.
             with contextlib.suppress(FileNotFoundError):
                 shutil.copy(place / "stderr", Path(tempfile.gettempdir()) / f"slotline-chaos-{name}.stderr")

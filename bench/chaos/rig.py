@@ -103,7 +103,9 @@ class Rig:
     def serve(self, **options: Any) -> ChaosServer:
         """Start the server; *options* are ChaosServer's."""
         config = options.pop("config", self.setting.config)
-        self.server = ChaosServer(self.place, config, **options).start()
+        # Known before it is waited for: whoever interrupts the wait must leave no server behind.
+        self.server = ChaosServer(self.place, config, **options)
+        self.server.start()
         self._enter_epoch()
         return self.server
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,9 @@ from bench.chaos import command, lanes
 from bench.chaos.cases import DigestCases, PoolCases, SpikedCases, pool_from_json, pool_to_json, tick_pool
 from bench.chaos.functions import answer_of
 from bench.chaos.mutate import mutate
+from bench.chaos.rig import Rig, Setting
 from bench.chaos.scenarios import NOT_IN_ALL, SCENARIOS
+from bench.chaos.supply import Supply
 from schemas.config import parse_config
 from schemas.layout import read_layout
 from schemas.status import ConfigError, RequestError
@@ -172,3 +175,19 @@ def test_every_scenario_is_in_the_help() -> None:
     for name, scenario in SCENARIOS.items():
         assert f"{name:<18} {scenario.about}" in parser.format_help()
     assert set(NOT_IN_ALL) < set(SCENARIOS)
+
+
+def test_a_server_that_was_being_waited_for_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes at any time, most likely in the seconds that a start takes."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bench.chaos.place.wait_until", interrupt)
+    rig = Rig(Setting(lanes.built_in("fused"), Supply("digests"), 1.0, 0.0, 1, "fused"), tmp_path, print)
+    with pytest.raises(KeyboardInterrupt):
+        rig.serve()
+    is_running = rig.server.poll() is None
+    rig.close()
+
+    assert (is_running, rig.server.poll()) == (True, -signal.SIGKILL)
