@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from bench.workloads import DATA_VARIABLE
@@ -10,6 +11,7 @@ from schemas.status import ConfigError
 
 MAX_CONCURRENCY = 512
 MAX_RATE = 1e8
+MAX_COUNT = 1024
 WORKLOADS = ("tick", "part", "photo", "frame", "frame25", "echo")
 SUITES = ("bars", "peers")
 EPILOG = """examples:
@@ -137,21 +139,28 @@ def _doublings(first: int, last: int) -> list[int]:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 1024:
-        raise ValueError(text)
-    return value
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MAX_COUNT}, got {text!r}")
+    return int(text)
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0 < value < 1e9:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and below 1000000000, got {text!r}")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0 <= value < 3600:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected seconds from 0 to below 3600, got {text!r}")
     return value
+
+
+def _number(text: str) -> float:
+    """Return the number that *text* is, what is no number for none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,8 +1,8 @@
 """Check on a real GPU what cannot be checked without one; with --cpu, check what can.
 
 Prints one JSON object as the last line: each check with its figures. Exit status 0: all that ran passed; 1: one did not, or
-there was no time for it; 77: no GPU. The same object is written to --json after each check, so that nothing is lost when a
-borrowed machine goes.
+there was no time for it; 77: no GPU. The same object is written to --json after each check, so that nothing is lost when it is
+interrupted.
 
     python -m bench.gpu_check --tier A --json tier_a.json      needs a GPU and cupy
     python -m bench.gpu_check --tier B --json tier_b.json      needs onnxruntime with CUDA too
@@ -30,7 +30,7 @@ from stages.device_choice import about, findings
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_GPU = 77
-# A borrowed machine is lent for minutes; what does not fit is told as not run.
+# A tier is over within five minutes (docs/gpu.md); what does not fit is told as not run.
 TIER_S = 285.0
 MAX_TEXT = 600
 PASSED, SKIPPED = "ok", "skipped"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.plan import LinkPlan
-from schemas.status import RequestError
+from schemas.status import Code, RequestError
 from schemas.tensors import NUMPY_NAME, DType, TensorSpec
 from stages.device import Array, Bound, Bytes, Call
 from stages.device_fake import FakeDevice
@@ -31,8 +31,8 @@ WIDTH, Z_WIDTH, Y_WIDTH = 48, 2, 5
 SHAPES = ((WIDTH,), (Z_WIDTH,))
 # What lies in a slot that is nobody's.
 NOBODYS = 0x5A
-# Of all batches, so many fail when they are launched.
-FAILING = 0.3
+# Of all batches of several requests, so many fail when they are launched, and so many while they are gathered.
+FAILING, TORN = 0.3, 0.25
 
 Numbers: TypeAlias = NDArray[np.uint32]
 MakeEngine: TypeAlias = Callable[[int], Engine]
@@ -96,6 +96,7 @@ class Slots:
         self._x = every[:border].reshape(SLOTS, MAX_ROWS, WIDTH)
         self._z = every[border:].reshape(SLOTS, MAX_ROWS, Z_WIDTH)
         self._rows = [0] * SLOTS
+        self.fails_next = False
         self.answers: dict[int, Array] = {}
 
     def fill(self, slot: int, x: Numbers, z: Numbers) -> None:
@@ -116,6 +117,9 @@ class Slots:
         return [self.read(slot)[name] for slot in slots]
 
     def gather(self, name: str, slots: Sequence[int], out: Array) -> None:
+        if self.fails_next:
+            self.fails_next = False
+            raise RequestError(Code.BAD_SHAPE, message="the slots were told to fail")
         np.concatenate(self.rows(name, slots), out=out)
 
     def scatter(self, slots: Sequence[int], rows: Sequence[int], outputs: Mapping[str, Array]) -> list[RequestError | None]:
@@ -168,6 +172,11 @@ class _Stress:
                 self._launch(self._new_batch())
         return self._found()
 
+    def close(self) -> list[str]:
+        """Close the engine, before the slots' memory goes; return what was still queued."""
+        self._engine.close()
+        return self._found()
+
     def _found(self) -> list[str]:
         return self._wrong + (self._fake.races if self._fake else [])
 
@@ -187,8 +196,10 @@ class _Stress:
 
     def _launch(self, batch: _Batch) -> None:
         """Launch a batch; when it fails as a whole its slots are written over, and each request comes again alone."""
-        if self._fake is not None and len(batch.slots) > 1:
-            self._fake.fails_next = self._random.random() < FAILING
+        if len(batch.slots) > 1:
+            self._slots.fails_next = self._random.random() < TORN
+            if self._fake is not None:
+                self._fake.fails_next = not self._slots.fails_next and self._random.random() < FAILING
         for slot, (x, z) in zip(batch.slots, batch.contents, strict=True):
             self._slots.fill(slot, x, z)
         try:
@@ -231,5 +242,7 @@ def spoil_what_is_released(engine: Engine) -> None:
 
 
 def run_random(make_engine: MakeEngine, seed: int, batches: int = 40) -> list[str]:
-    """Run random batches through the engine of ``make_engine(seed)``; return wrong rows and races, none of a right one."""
-    return _Stress(make_engine(seed), seed).run(batches)
+    """Run random batches through the engine of ``make_engine(seed)``, and close it; return wrong rows and races, none of a right
+    one."""
+    stress = _Stress(make_engine(seed), seed)
+    return stress.run(batches) or stress.close()

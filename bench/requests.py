@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from schemas.status import Flag
 from schemas.templates import RequestTemplate
 
-_PLAIN = int(Flag.IDEMPOTENT)
 _PACKED = int(Flag.IDEMPOTENT | Flag.PACKED)
 
 

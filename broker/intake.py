@@ -184,6 +184,8 @@ class Intake:
             raise RequestError(Code.VERSION_NOT_FOUND, field="version", expected=lane.plan.version, got=layout.version)
         _check_supported(layout, lane.plan)
         wishes = lease_wishes(layout, has_leases=self._leases.count > 0)
+        for wish in wishes:
+            self._leases.check_place(wish)
         link = lane.plan.links[0]
         rows = check_inputs(layout.tensors, lane.plan)
         _check_outputs(layout, lane.plan)

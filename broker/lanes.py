@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from schemas.plan import BATCH_CAUSES, BATCH_ROWS, LanePlan
+from schemas.plan import BATCH_CAUSES, BATCH_ROWS, MIN_HANG_NS, LanePlan
 
 from .admission import Backlog
 from .key_lines import KeyLines
@@ -13,9 +13,6 @@ from .life import LIVE, WITH_STAGES, Request
 from .probes import Probes
 from .slots import SlotTable, SlotWords
 from .window import Window
-
-# Hanging is never said of a call that is shorter, whatever the config says.
-MIN_HANG_NS = 1_000_000_000
 
 
 class Lane:

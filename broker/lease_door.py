@@ -23,11 +23,15 @@ from schemas.status import Code
 
 from .leases import Grant, LeasePool
 from .life import Client
+from .roster import Roster
 
 # Connections that have no lease (yet): a client asks at once, so there are few unless somebody plays.
 MAX_WITHOUT_LEASE = 64
-# Tokens are given with each Welcome; beyond so many those of connections that are gone are forgotten.
-MAX_TOKENS = 131_072
+# One connection is accepted in a turn; a client whose connect finds this full would be told that nobody is there.
+LISTEN_BACKLOG = 1024
+# A connection that has ended in silence looks like an idle one. So tokens outlive the records of their connections, but beyond so
+# many, or twice the records, only those of connections that there is a record of are kept.
+MAX_TOKENS = 32_768
 # Zeroed in one turn of the broker: about a tenth of a millisecond.
 CLEAN_BYTES = 1 << 20
 EVENTS_PER_TURN = 64
@@ -61,6 +65,7 @@ class LeaseDoor:
         self._regions = regions
         self._cleaned_bytes = 0
         self._tokens: dict[str, Client] = {}
+        self._roster = Roster(MAX_TOKENS)
         self._guests: dict[int, _Guest] = {}
         self._epoll = select.epoll()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -69,7 +74,7 @@ class LeaseDoor:
             self._listener.bind(path)
         finally:
             os.umask(old_mask)
-        self._listener.listen(MAX_WITHOUT_LEASE)
+        self._listener.listen(LISTEN_BACKLOG)
         self._epoll.register(self._listener, select.EPOLLIN)
 
     def fileno(self) -> int:
@@ -83,16 +88,22 @@ class LeaseDoor:
         self._listener.close()
         self._epoll.close()
 
+    def meet(self, roster: Roster) -> None:
+        """Get to know who is behind the door of the requests."""
+        self._roster = roster
+
     def token_of(self, client: Client) -> str:
-        """Return a new token by which a lease is bound to *client*: nobody else is told it."""
-        if len(self._tokens) >= MAX_TOKENS:
-            self._tokens = {token: known for token, known in self._tokens.items() if not known.gone}
-        token = secrets.token_hex(TOKEN_CHARS // 2)
-        self._tokens[token] = client
-        return token
+        """Return the token by which a lease is bound to *client*, the same for each Hello: nobody else is told it."""
+        if client.lease_token not in self._tokens:
+            if len(self._tokens) >= max(MAX_TOKENS, 2 * self._roster.max_clients):
+                self._tokens = {token: known for token, known in self._tokens.items() if self._roster.knows(known)}
+            client.lease_token = secrets.token_hex(TOKEN_CHARS // 2)
+            self._tokens[client.lease_token] = client
+        return client.lease_token
 
     def client_gone(self, client: Client) -> None:
         """End the leases of a connection that cannot be reached; they are free when whoever has them is gone too."""
+        self._tokens.pop(client.lease_token, None)
         for grant in self._pool.of_client(client):
             self._pool.end(grant)
 
@@ -155,12 +166,12 @@ class LeaseDoor:
     # --- one lease -------------------------------------------------------------------------------------------------------
 
     def _lend(self, guest: _Guest, ask: Ask) -> None:
-        form, client = self._pool.form, self._tokens.get(ask.token)
+        form, client = self._pool.form, self._client_of(ask.token)
         if guest.uid != os.geteuid():
             # Only now: what is closed with something unread looks to its peer like a broken connection, not like an answer.
             get_logger().warning("lease_refused", reason="another user", uid=guest.uid)
             answer = Answer(Code.UNAUTHORIZED, message=f"leases are for the server's user, {os.geteuid()}, not {guest.uid}")
-        elif client is None or client.gone:
+        elif client is None:
             answer = Answer(Code.UNAUTHORIZED, message="token: expected that of a connection's Welcome, as long as it lasts")
         elif ask.frame_bytes > form.frame_bytes or ask.frames > form.frames:
             most = f"at most {form.frames} frames of {form.frame_bytes} bytes (leases.frames, leases.frame_bytes)"
@@ -173,6 +184,14 @@ class LeaseDoor:
             return
         _answer(guest.connection, answer)
         self._forget(guest)
+
+    def _client_of(self, token: str) -> Client | None:
+        """Return the record to which a lease is bound: that by which requests of the token's connection are known now."""
+        client = self._tokens.get(token)
+        if client is None or client.gone:
+            return None
+        client = self._roster.recall(client)
+        return None if client.barred else client
 
     def _hand_over(self, guest: _Guest, grant: Grant) -> None:
         form = self._pool.form

@@ -115,6 +115,17 @@ class LeasePool:
 
     # --- use -------------------------------------------------------------------------------------------------------------
 
+    def check_place(self, wish: Wish) -> None:
+        """Check that there is such a frame at all, whosever it is: before anything is computed from its numbers.
+
+        Raises:
+            RequestError: BAD_LEASE, in the words of ``find``.
+        """
+        if wish.lease.region >= self.count:
+            raise _not_yours(wish)
+        if wish.lease.frame >= self.form.frames:
+            raise _bad(wish.name, f"frame 0 to {self.form.frames - 1}", wish.lease.frame)
+
     def find(self, client: Client, wish: Wish) -> Held:
         """Return the frame that a request of *client* names.
 
@@ -122,15 +133,14 @@ class LeasePool:
             RequestError: BAD_LEASE; somebody else's region is told like one that does not exist.
         """
         name, lease, is_reply = wish
-        grant = self._grants[lease.region] if lease.region < self.count else None
+        self.check_place(wish)
+        grant = self._grants[lease.region]
         if grant is None or grant.client is not client:
-            raise _bad(name, "a region leased to this connection", f"region {lease.region}")
+            raise _not_yours(wish)
         if lease.generation != grant.generation:
             raise _bad(name, f"generation {grant.generation} of region {lease.region}", lease.generation)
         if grant.is_ended:
             raise _bad(name, "a lease that has not ended", f"region {lease.region}")
-        if lease.frame >= self.form.frames:
-            raise _bad(name, f"frame 0 to {self.form.frames - 1}", lease.frame)
         if lease.nbytes > self.form.frame_bytes:
             raise _bad(name, f"at most {self.form.frame_bytes} bytes (leases.frame_bytes)", lease.nbytes)
         if lease.frame in grant.replies or (is_reply and grant.uses[lease.frame]):
@@ -183,6 +193,10 @@ class LeasePool:
             "bytes": self.count * self.form.region_bytes,
             "lent_bytes": len(lent) * self.form.region_bytes,
         }
+
+
+def _not_yours(wish: Wish) -> RequestError:
+    return _bad(wish.name, "a region leased to this connection", f"region {wish.lease.region}")
 
 
 def _bad(name: str, expected: str, got: object) -> RequestError:

@@ -14,6 +14,7 @@ from .leases import LeasePool
 from .life import Client
 from .marks import release_header
 from .outbox import Outbox, Reply
+from .roster import Roster
 
 # Between two pieces of a region that is cleaned.
 CLEANING_NS = 1_000_000
@@ -31,6 +32,11 @@ class Lending:
         if self.regions is not None:
             path = socket_path(config.server.endpoint, spawn.directory)
             self.door = LeaseDoor(self.pool, spawn.leases, self.regions, path)
+
+    def meet(self, roster: Roster) -> None:
+        """Get to know who may be lent something."""
+        if self.door is not None:
+            self.door.meet(roster)
 
     def turn(self, outbox: Outbox, now_ns: int, due_ns: int, *, has_news: bool) -> int:
         """Lend regions, take them back, tell clients which frames are free since their answers.

@@ -85,6 +85,7 @@ class Client:
 
     *received* and *finals*, by code, are its part of the ledger. *fair* is whose turn its requests take: the connection's own, or
     its key's, shared by all connections of that key. *barred* is why nothing more is taken from it, "" as long as it is welcome.
+    *lease_token* is what its Welcome told it, "" before.
     """
 
     identity: bytes
@@ -99,6 +100,7 @@ class Client:
     fair: bytes = b""
     barred: str = ""
     leases: int = 0
+    lease_token: str = ""
 
     def __post_init__(self) -> None:
         """Give the connection a turn of its own when it has no key."""

@@ -20,13 +20,13 @@ class Roster:
     """
 
     def __init__(self, max_clients: int, allowed: AllowList | None = None) -> None:
-        self._max_clients = max_clients
+        self.max_clients = max_clients
         self._allowed = allowed
         self.clients: dict[bytes, Client] = {}
 
     def enter(self, identity: bytes, first: zmq.Frame) -> Client:
         """Make the record of a connection by the first frame that came from it."""
-        if len(self.clients) >= self._max_clients:
+        if len(self.clients) >= self.max_clients:
             idle = [known for known, client in self.clients.items() if not (client.in_flight or client.orphans or client.leases)]
             for known in idle[: len(idle) // 2 + 1]:
                 del self.clients[known]
@@ -39,6 +39,18 @@ class Roster:
             if _is_own_name(identity):
                 client.barred = _NAMED
         return client
+
+    def knows(self, client: Client) -> bool:
+        """Return whether *client* is the record of its connection now."""
+        return self.clients.get(client.identity) is client
+
+    def recall(self, client: Client) -> Client:
+        """Return the record of *client*'s connection: *client* itself, again if it was forgotten and nothing came since."""
+        known = self.clients.setdefault(client.identity, client)
+        # While it was forgotten nobody judged it.
+        if self._allowed is not None and known.barred != _NAMED:
+            self._judge(known, self._allowed)
+        return known
 
     def forget(self, client: Client) -> None:
         """Drop a client that is gone."""

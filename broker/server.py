@@ -120,10 +120,12 @@ class Server:
         largest = max(lane.links[lane.final_link].row_bytes for lane in self._plan.lanes)
         router = front_router(self._context, self._config.server, keeper, reply_bytes=largest)
         bind(router, endpoint, patience_s=REBIND_S if self._rebinds else 0)
+        roster = Roster(self._config.server.max_clients, None if keeper is None else keeper.allowed)
         if intake is None:
             self._control_socket = router
         else:
             self._front_socket = router
+            self._lending.meet(roster)
         outbox = Outbox(
             router,
             max_bytes=self._config.server.outbox_bytes,
@@ -131,7 +133,6 @@ class Server:
             on_gone=self._client_gone,
             pack=mark_packed,
         )
-        roster = Roster(self._config.server.max_clients, None if keeper is None else keeper.allowed)
         return Front(router, outbox, roster, self._core, answers, intake)
 
     # --- the loop --------------------------------------------------------------------------------------------------------

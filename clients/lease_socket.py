@@ -8,7 +8,6 @@ import os
 import socket
 import time
 import weakref
-from typing import Any
 
 from schemas.leases import MAX_ANSWER_BYTES, Answer, Ask, LeaseOp, read_answer, write_ask
 from schemas.messages import Failure
@@ -61,7 +60,7 @@ def ask_of(session: Session, frame_bytes: int, frames: int) -> tuple[str, Ask]:
     return path, Ask(LeaseOp.LEASE, token, frame_bytes, frames)
 
 
-def _ask(connection: Any, path: str, packet: bytes, timeout_s: float, descriptors: list[int]) -> Answer:
+def _ask(connection: socket.socket, path: str, packet: bytes, timeout_s: float, descriptors: list[int]) -> Answer:
     connection.settimeout(timeout_s)
     try:
         _connect(connection, path, time.monotonic() + timeout_s)

@@ -1,7 +1,7 @@
 """Leases of shared memory as a client sees them: frames that it writes in place, and which of them the server still reads.
 
-Pure: no socket and no clock. How a region is asked for is in ``lease_socket.py``; who waits for a frame, in ``client.py`` and
-``aio.py``. Owned by the thread of its client.
+Pure: no socket and no clock. How a region is asked for is in ``lease_socket.py``; who waits for a frame, in
+``lease_wait.py``. Owned by the thread of its client.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ TOKEN_CHARS = 32
 _ASK = struct.Struct("<4sHH32sQII")
 # What the server answers, 48 bytes and a text; with code 0 the packet carries the region's descriptor (SCM_RIGHTS)
 #   0 magic | 4 code u16 | 6 reserved u16 | 8 region u32 | 12 generation u32 | 16 frames u32 | 20 reserved u32
-#   24 frame_bytes u64 | 32 stride u64 | 40 retry_after_us u64 | 48 message, UTF-8, at most 512 bytes
+#   24 frame_bytes u64 | 32 stride u64 | 40 retry_after_us u64 | 48 message, ASCII, at most 512 bytes
 _ANSWER = struct.Struct("<4sHHIIIIQQQ")
 _MAGIC = b"SLL1"
 ASK_BYTES = _ASK.size

@@ -23,6 +23,8 @@ WORD_BYTES = 8
 DESCRIPTOR_WORDS = 16
 ERROR_TEXT_BYTES = 256
 STAMP_WORDS = 3
+# Hanging is never said of a call that is shorter, whatever the config or the warm-up says.
+MIN_HANG_NS = 1_000_000_000
 # Why a batch closed, one counter each; behind them, how many rows the batches had.
 BATCH_CAUSES = ("full", "no_delay", "delay", "deadline", "alone")
 BATCH_ROWS = len(BATCH_CAUSES)

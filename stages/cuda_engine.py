@@ -16,7 +16,7 @@ from schemas.logs import get_logger
 from schemas.status import ConfigError, DeviceError
 
 from .device import Model
-from .device_choice import judge_nodes
+from .device_choice import CUDA_PROVIDER, judge_nodes
 from .device_cuda import CudaDevice
 from .engine import Engine
 from .gpu_kernel import OPTIONS, ResizeKernel, entry_name, source
@@ -24,7 +24,6 @@ from .onnx_model import OnnxModel, Place, import_onnxruntime, open_session, sess
 from .resize_plan import resize_plan
 from .resized_model import ResizedModel
 
-CUDA_PROVIDER = "CUDAExecutionProvider"
 # What is left to the context, cuDNN and cuBLAS, and to everybody else.
 SHARE_OF_FREE = 0.9
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from schemas.plan import DevicePlan
 from schemas.status import DeviceError
 
+# What onnxruntime calls a GPU of NVIDIA.
+CUDA_PROVIDER = "CUDAExecutionProvider"
 # Versions of CUDA as the driver tells them: 1000 * major + 10 * minor.
 CUDA_MAJOR = 1000
 # The extra that brings onnxruntime and cupy for a major version of CUDA.

@@ -73,6 +73,7 @@ class CudaDevice:
         self.registered_bytes = 0
         self.pinned_bytes = 0
         self._registered: list[tuple[int, int]] = []
+        self._adopted: list[Bytes] = []
         try:
             self._start(pool_bytes)
         except self._runtime.CUDARuntimeError as error:
@@ -93,6 +94,8 @@ class CudaDevice:
         self.stream_address: int = self._addresses[Stream.COMPUTE]
         self.direct_bytes = self._measure_direct_bytes()
         self._pool.free_all_blocks()
+        # A lane that is dropped and not closed takes its device along: what is mapped there later must not count as registered.
+        weakref.finalize(self, _let_go, self._runtime, self._streams, self._registered, self._adopted).atexit = False
 
     @property
     def pool_bytes(self) -> int:
@@ -120,10 +123,11 @@ class CudaDevice:
                 self._runtime.hostRegister(address, nbytes, _PORTABLE)
             except self._runtime.CUDARuntimeError as error:
                 # Containers, WSL and some virtual machines forbid it.
-                self._unregister(parts[:number])
+                _unregister(self._runtime, parts[:number])
                 get_logger().warning("memory_not_registered", bytes=memory.nbytes, reason=printable(error, 200))
                 return False
         self._registered += parts
+        self._adopted.append(memory)
         self.registered_bytes += memory.nbytes
         return True
 
@@ -148,15 +152,8 @@ class CudaDevice:
     def _unpin(self, nbytes: int) -> None:
         self.pinned_bytes -= nbytes
 
-    def _unregister(self, parts: list[tuple[int, int]]) -> None:
-        for address, _ in parts:
-            self._runtime.hostUnregister(address)
-
     def close(self) -> None:
-        for stream in self._streams:
-            stream.synchronize()
-        self._unregister(self._registered)
-        self._registered = []
+        _let_go(self._runtime, self._streams, self._registered, self._adopted)
         self.registered_bytes = 0
         self._cupy.cuda.set_allocator(None)
         self._pool.free_all_blocks()
@@ -220,6 +217,20 @@ class CudaDevice:
             np.copyto(block.host[_PROBE_BYTES:], half)
             copied_ns.append(time.perf_counter_ns() - started_ns)
         return break_even(statistics.median(told_ns), statistics.median(copied_ns) / _PROBE_BYTES)
+
+
+def _let_go(runtime: Any, streams: list[Any], registered: list[tuple[int, int]], adopted: list[Bytes]) -> None:
+    """Take back the registration of *adopted* memory when no copy reads it any more, and let it go only then."""
+    for stream in streams:
+        stream.synchronize()
+    _unregister(runtime, registered)
+    registered.clear()
+    adopted.clear()
+
+
+def _unregister(runtime: Any, parts: list[tuple[int, int]]) -> None:
+    for address, _ in parts:
+        runtime.hostUnregister(address)
 
 
 def chunks(address: int, nbytes: int, most: int = MAX_REGISTERED_BYTES) -> list[tuple[int, int]]:

@@ -2,15 +2,19 @@
 
 What is queued waits until the seed lets it be done, in an order that it decides, held back by nothing but ``after``. Every copy
 and every run spoils its target first and fills it some steps later, as work under way does. So what waits for too little reads
-spoiled bytes here, whereas on a real device it might be right a thousand times. Memory of the device is apart from the host's.
+spoiled bytes here, whereas on a real device it might be right a thousand times. Memory of the device is apart from the
+host's, and what is given back while work on it is queued is told, though nothing else may have come to lie there yet.
 """
 
 from __future__ import annotations
 
+import ctypes
 import random
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -42,11 +46,16 @@ class FakeMark:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One step of a stream: a point to wait for, a point to set, or something to do."""
+    """One step of a stream: a point to wait for, a point to set, or something to do with the memory that it *touches*."""
 
     waits_for: _Point | None = None
     sets: _Point | None = None
     do: Callable[[], object] | None = None
+    touches: tuple[Bytes, ...] = ()
+
+
+class _DeviceSide:
+    """What a block owns of the device: it goes with the block."""
 
 
 class FakeDevice:
@@ -57,7 +66,8 @@ class FakeDevice:
         direct_bytes: as of :class:`stages.device.Device`.
 
     Attributes:
-        races: what was changed between the call that queued its upload and the upload, in words; empty in a right engine.
+        races: in words, what was changed between the call that queued its upload and the upload, and what was given back with
+            work on it queued; empty in a right engine.
         fails_next: set it, and the next run fails.
     """
 
@@ -74,15 +84,21 @@ class FakeDevice:
         self._streams: list[deque[_Entry]] = [deque() for _ in Stream]
         self._favour()
         self._memory: dict[int, Bytes] = {}
+        self._hosts: dict[int, Bytes] = {}
         self._adopted: list[tuple[int, int]] = []
 
     def block(self, nbytes: int) -> Block:
-        """Return two memories; the device's lives as long as the device: what comes too late is seen, and no crash."""
+        """Return two memories. Both are kept as long as the device: what comes too late is seen, and no crash."""
         # A byte at least, so that each has an address of its own.
-        host, device = np.full(nbytes, UNWRITTEN, np.uint8), np.full(nbytes + 1, UNWRITTEN, np.uint8)
-        self._memory[device.ctypes.data] = device
+        host, device = np.full(nbytes + 1, UNWRITTEN, np.uint8), np.full(nbytes + 1, UNWRITTEN, np.uint8)
+        self._hosts[host.ctypes.data], self._memory[device.ctypes.data] = host, device
         self.pool_bytes += nbytes
-        return Block(host, device.ctypes.data)
+        # Not the memory itself: when the last view of it goes is when page-locked memory would.
+        lent: Any = (ctypes.c_uint8 * len(host)).from_buffer(host.data)
+        owner = _DeviceSide()
+        weakref.finalize(lent, self._given_back, host)
+        weakref.finalize(owner, self._free, device, nbytes)
+        return Block(np.frombuffer(lent, np.uint8)[:nbytes], device.ctypes.data, owner)
 
     def adopt(self, memory: Bytes) -> bool:
         self._adopted.append((memory.ctypes.data, memory.nbytes))
@@ -94,7 +110,7 @@ class FakeDevice:
         return any(start <= at and at + source.nbytes <= start + nbytes for start, nbytes in self._adopted)
 
     def upload(self, block: Block, nbytes: int) -> None:
-        self._upload(block.host[:nbytes], self._memory[block.address][:nbytes])
+        self._upload(self._hosts[block.host.ctypes.data][:nbytes], self._memory[block.address][:nbytes])
 
     def upload_row(self, block: Block, offset: int, source: Array) -> None:
         assert self.has_adopted(source)
@@ -116,8 +132,8 @@ class FakeDevice:
         self._queue(Stream.COMPUTE, targets, call.run)
 
     def download(self, block: Block, nbytes: int) -> None:
-        target, source = block.host[:nbytes], self._memory[block.address][:nbytes]
-        self._queue(Stream.DOWNLOAD, (target,), lambda: np.copyto(target, source))
+        target, source = self._hosts[block.host.ctypes.data][:nbytes], self._memory[block.address][:nbytes]
+        self._queue(Stream.DOWNLOAD, (target,), lambda: np.copyto(target, source), source)
 
     def new_mark(self) -> Mark:
         return FakeMark()
@@ -147,14 +163,28 @@ class FakeDevice:
                 raise AssertionError("nothing can go on: a stream waits for what was never queued")
 
     def close(self) -> None:
+        for memory in (*self._hosts.values(), *self._memory.values()):
+            self._given_back(memory)
         self._memory.clear()
 
     def poison(self, block: Block) -> None:
-        """Spoil both sides of a block that nobody may read any more."""
-        block.host.fill(UNWRITTEN)
-        self._memory[block.address].fill(UNWRITTEN)
+        """Spoil both sides of a block that nobody may read any more, and nothing that is queued may touch."""
+        for memory in (self._hosts[block.host.ctypes.data], self._memory[block.address]):
+            self._given_back(memory)
+            memory.fill(UNWRITTEN)
 
     # --- disorder --------------------------------------------------------------------------------------------------------
+
+    def _given_back(self, memory: Bytes) -> None:
+        """Tell when something that is queued touches *memory*."""
+        entries = (entry for stream in self._streams for entry in stream)
+        if any(np.may_share_memory(memory, touched) for entry in entries for touched in entry.touches):
+            self.races.append(f"a buffer of {memory.nbytes - 1} bytes was given back with work on it queued")
+
+    def _free(self, memory: Bytes, nbytes: int) -> None:
+        """Take the device's side of a block back."""
+        self.pool_bytes -= nbytes
+        self._given_back(memory)
 
     def _upload(self, source: Bytes, target: Bytes) -> None:
         """Queue a copy that notices when its source changes before it is done."""
@@ -165,16 +195,17 @@ class FakeDevice:
                 self.races.append(f"the source of an upload of {source.nbytes} bytes was changed before it was done")
             np.copyto(target, source)
 
-        self._queue(Stream.UPLOAD, (target,), copy)
+        self._queue(Stream.UPLOAD, (target,), copy, source)
 
-    def _queue(self, stream: Stream, targets: Sequence[Bytes], do: Callable[[], object]) -> None:
+    def _queue(self, stream: Stream, targets: Sequence[Bytes], do: Callable[[], object], *sources: Bytes) -> None:
         """Queue work in two steps: spoil the targets, then fill them."""
+        touches = (*targets, *sources)
 
         def spoil() -> None:
             for target in targets:
                 target.fill(UNDER_WAY)
 
-        self._streams[stream] += (_Entry(do=spoil), _Entry(do=do))
+        self._streams[stream] += (_Entry(do=spoil, touches=touches), _Entry(do=do, touches=touches))
         self._go_on()
 
     def _favour(self) -> None:

@@ -64,8 +64,10 @@ class Engine:
         return self.device.adopt(memory)
 
     def close(self) -> None:
-        """Give the device's memory back; nothing may be on its way."""
-        assert not self._air
+        """Give the device's memory back, when what is on its way has landed: an interrupt may have kept it from being taken."""
+        while self._air:
+            self.wait()
+            self.release(self.land())
         self._free.clear()
         self.device.close()
 

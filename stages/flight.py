@@ -115,7 +115,9 @@ class Flight:
             needed = tensor_bytes(spec.dtype, (bucket, *shape))
             if len(self._blocks[spec.name].host) < needed:
                 self._bindings.clear()
-                # The old block goes first, so that the device need not have room for both.
+                # The old block goes first, so that the device need not have room for both; the last batch's binding has it too.
+                self.__dict__.pop("binding", None)
+                self.inputs = {}
                 del self._blocks[spec.name]
                 self._blocks[spec.name] = self._device.block(0)
                 # Powers of two, so that ever larger pictures rebind a few times only.

@@ -23,13 +23,12 @@ from typing import Any, TypeAlias
 from schemas.spawn import die_with_parent
 from schemas.status import printable
 
-from .device_choice import NO_DRIVER
+from .device_choice import CUDA_PROVIDER, NO_DRIVER
 
 Found: TypeAlias = dict[str, Any]
 
 DRIVER_LIBRARY = "libcuda.so.1"
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
-CUDA_PROVIDER = "CUDAExecutionProvider"
 # Both write the directory onnxruntime; so do its nightly and other builds.
 ONNXRUNTIME = re.compile(r"(onnxruntime|ort-nightly)(-(gpu|cuda\d*|qnn|openvino|directml|training|rocm|migraphx))?")
 CUPY = re.compile(r"cupy(-(cuda\d+x?|rocm-.*))?")

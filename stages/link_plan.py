@@ -13,13 +13,13 @@ def tensor_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
 
 
 def open_link(name: str, specs: tuple[TensorSpec, ...], limit: int) -> LinkPlan:
-    """A link whose tensors lie one behind the other as they come; *limit* bounds their sum in bytes."""
+    """Return a link whose tensors lie one behind the other as they come; *limit* bounds their sum in bytes."""
     tensors = tuple(LinkTensor(s.name, s.dtype, s.shape, (), limit, 0) for s in specs)
     return LinkPlan(name, tensors, limit, shared=True, static=False)
 
 
 def fixed_link(name: str, rows: list[tuple[str, DType, tuple[int, ...], tuple[int, ...]]], *, static: bool) -> LinkPlan:
-    """A link with a place for each tensor's largest shape; rows are (name, dtype, shape, largest shape)."""
+    """Return a link with a place for each tensor's largest shape; rows are (name, dtype, shape, largest shape)."""
     tensors: list[LinkTensor] = []
     at = 0
     for tensor, dtype, shape, largest in rows:
@@ -30,7 +30,7 @@ def fixed_link(name: str, rows: list[tuple[str, DType, tuple[int, ...], tuple[in
 
 
 def declared_link(name: str, outputs: tuple[OutputConfig, ...]) -> LinkPlan:
-    """A link that a user's function writes, as its config declares it."""
+    """Return a link that a user's function writes, as its config declares it."""
     tensors: list[LinkTensor] = []
     at = 0
     for out in outputs:

@@ -12,7 +12,7 @@ import numpy as np
 
 from schemas.arena import LaneArena
 from schemas.hop import LONE, Hop, HopKind
-from schemas.plan import ERROR_TEXT_BYTES, LanePlan, LaneProcess
+from schemas.plan import ERROR_TEXT_BYTES, MIN_HANG_NS, LanePlan, LaneProcess
 from schemas.status import Code, RequestError
 
 from .batcher import Batch, Batcher
@@ -21,11 +21,8 @@ from .links import Link, ScratchLink
 from .stamps import Stamps
 from .steps import Infer, RowStep, Shapes
 
-# A call that takes this long hangs, whatever the warm-up said; and so many times the slowest warm-up run.
-MIN_HANG_NS = 1_000_000_000
+# A call hangs at MIN_HANG_NS, or at so many times the slowest warm-up run, whichever is longer.
 HANG_FACTOR = 10
-
-
 # How long a worker sleeps before it looks again for a batch that is on a device; a batch takes some hundred microseconds there.
 POLL_NS = 50_000
 

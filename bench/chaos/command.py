@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.asserts import Claim, broken, read_claim
+from bench.asserts import Claim, broken, read_claim, value_of
 from bench.chaos import lanes
 from bench.chaos.probe import probe
 from bench.chaos.rig import Rig, Setting
@@ -60,9 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1e6:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and below 1000000, got {text!r}")
     return value
 
 
@@ -76,16 +79,19 @@ def run(options: argparse.Namespace) -> int:
     for name in names:
         _say(f"{name}: {SCENARIOS[name].about}")
         results.append(_play(name, options))
+    empty = _about_nothing(results, claims)
     verdicts = [_verdict(result, claims, is_one=len(results) == 1) for result in results]
     for result, faults in zip(results, verdicts, strict=True):
         result["passed"] = not faults
         for fault in faults:
             _say(f"{result['scenario']}: {fault}")
+    for line in empty if len(results) > 1 else ():
+        _say(line)
     if options.json:
         print(json.dumps({"scenarios": results} if options.scenario == ALL else results[0]))
     else:
         print(_table(results))
-    return 0 if not any(verdicts) else 1
+    return 1 if empty or any(verdicts) else 0
 
 
 def _say(text: str) -> None:
@@ -139,8 +145,25 @@ def _verdict(result: dict[str, Any], claims: list[Claim], *, is_one: bool) -> li
     if result.get("silent"):
         faults.append(f"{result['silent']} starts ended without a word, or not at all")
     if not is_one:
-        claims = [claim for claim in claims if isinstance(result.get(claim.name), int | float)]
+        claims = [claim for claim in claims if _has_number(result, claim)]
     return faults + broken(claims, result)
+
+
+def _has_number(result: dict[str, Any], claim: Claim) -> bool:
+    try:
+        return value_of(result, claim.name) is not None
+    except KeyError:
+        return False
+
+
+def _about_nothing(results: list[dict[str, Any]], claims: list[Claim]) -> list[str]:
+    """Return a line for each claim about what has a number in none of *results*: it would hold for nothing.
+
+    Raises:
+        ConfigError: a name that none of them has at all.
+    """
+    every = {name: value for result in results for name, value in result.items()}
+    return broken([claim for claim in claims if not any(_has_number(result, claim) for result in results)], every)
 
 
 def _table(results: list[dict[str, Any]]) -> str:

@@ -14,7 +14,6 @@ from bench.gpu import crash, cuda, session_checks
 from bench.gpu.loops import fill, per_second, percentiles_us, pipelined, take
 from bench.gpu.registry import Outcome, check
 from schemas.config import GpuConfig, LaneConfig, StageConfig
-from stages.detect import probe
 from stages.engine import Engine
 
 ROWS, SIDE, SECONDS, BATCHES_AT_ONCE = 32, 224, 3.0, 12
@@ -142,31 +141,3 @@ def crash_restart() -> Outcome:
 def crash_on_the_cpu() -> Outcome:
     """The same as crash_restart, with the model on the CPU."""
     return crash.kill_in_mid_batch("cpu", "onnxruntime_pybind11_state")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class GpuRow:
-    """One promise as a ratio: *ours* and *limit* are rates, *goal* is the least that ours/limit may be."""
-
-    name: str
-    ours: float
-    limit: float
-    goal: float
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the promise is kept."""
-        return self.ours >= self.goal * self.limit
-
-
-def gpu_rows() -> list[GpuRow] | str:
-    """Return what a benchmark shows of this machine's GPU, or the reason why there is nothing to show."""
-    facts = probe(0)
-    if facts.driver_error:
-        return facts.driver_error
-    rates = measure_rates()
-    return [
-        GpuRow("engine / bare IOBinding loop, images per second", rates["engine"], rates["bare"], MIN_RATIOS["of_bare"]),
-        GpuRow("engine / plain run() loop, images per second", rates["engine"], rates["naive"], MIN_RATIOS["of_naive"]),
-        GpuRow("engine with pictures / bare loop", rates["pictures"], rates["bare"], MIN_RATIOS["pictures_of_bare"]),
-    ]

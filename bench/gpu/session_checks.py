@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bench.gpu import cuda
 from bench.gpu.network import write_network
 from bench.gpu.registry import Outcome, check
-from stages.gpu_probe import CUDA_PROVIDER
+from stages.device_choice import CUDA_PROVIDER
 
 BUCKETS = (32, 16, 8, 4, 2, 1)
 MAX_SUBMIT_SHARE, MAX_WARM_RATIO, MAX_STRICT_ERROR = 0.3, 1.2, 1e-4
@@ -51,7 +51,7 @@ class Session:
     def bind(self, rows: int) -> tuple[Any, Any, Any]:
         """Return (binding, input, output) for a batch."""
         cupy = self._cupy
-        given, made = cupy.zeros((rows, 3, self._side, self._side), cupy.float32), None
+        given = cupy.zeros((rows, 3, self._side, self._side), cupy.float32)
         classes = self.session.get_outputs()[0].shape[1]
         made = cupy.zeros((rows, classes), cupy.float32)
         binding = self.session.io_binding()

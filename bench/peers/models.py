@@ -1,4 +1,4 @@
-"""The models that every peer serves: seeded, written field by field, so that no file is kept and no package is needed.
+"""The models that every peer serves, with seeded weights.
 
 ``tick``: 64 float32, three hidden layers of 128, 3 scores. ``image``: a classifier of 224 x 224 pictures in the shape of
 MobileNet v2 at 0.7 of its width, about 150 million multiply-adds; its weights are random, which take as long as learned ones.
@@ -7,57 +7,17 @@ MobileNet v2 at 0.7 of its width, about 150 million multiply-adds; its weights a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+
+from bench.onnx_graph import Graph, tensor
 
 TICK_INPUTS, TICK_HIDDEN, TICK_OUTPUTS = 64, 128, 3
 CLASSES = 1000
 WIDTH = 0.7
 # Of MobileNet v2: expansion, channels, repeats, first stride of each group of blocks.
 BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-_FLOAT, _INT_ATTRIBUTE, _INTS_ATTRIBUTE = 1, 2, 7
-_IR_VERSION, _OPSET = 8, 17
-
-
-class Graph:
-    """A graph in the making: nodes and weights."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._parts: list[tuple[int, bytes]] = []
-        self._names = 0
-
-    def weight(self, shape: tuple[int, ...], scale: float) -> str:
-        """Add random weights and return their name."""
-        return self.constant((self._rng.standard_normal(shape) * scale).astype(np.float32))
-
-    def constant(self, values: NDArray[np.float32]) -> str:
-        """Add *values* and return their name."""
-        name = self._name()
-        dims = b"".join(_field(1, dim) for dim in values.shape)
-        self._parts.append((5, dims + _field(2, _FLOAT) + _field(8, name) + _field(9, values.tobytes())))
-        return name
-
-    def node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: int | Sequence[int]) -> str:
-        """Add a node and return its output's name, which is made up unless it is given."""
-        output = output or self._name()
-        names = b"".join(_field(1, name) for name in inputs) + _field(2, output)
-        settings = b"".join(_field(5, _attribute(name, value)) for name, value in attributes.items())
-        self._parts.append((1, names + _field(4, kind) + settings))
-        return output
-
-    def write(self, path: Path, inputs: bytes, outputs: bytes) -> Path:
-        """Write the model with one input and one output, and return *path*."""
-        graph = b"".join(_field(number, part) for number, part in [*self._parts, (11, inputs), (12, outputs)])
-        path.write_bytes(_field(1, _IR_VERSION) + _field(7, graph + _field(2, "peer")) + _field(8, _field(2, _OPSET)))
-        return path
-
-    def _name(self) -> str:
-        self._names += 1
-        return f"t{self._names}"
 
 
 def write_tick(directory: Path) -> Path:
@@ -70,7 +30,7 @@ def write_tick(directory: Path) -> Path:
         weights = [graph.weight((rows, columns), (2 / rows) ** 0.5), graph.weight((columns,), 0.1)]
         last = graph.node("Gemm", [last, *weights], "y" if is_end else "")
         last = last if is_end else graph.node("Relu", [last])
-    return graph.write(directory / "tick.onnx", _tensor("x", "rows", TICK_INPUTS), _tensor("y", "rows", TICK_OUTPUTS))
+    return graph.write(directory / "tick.onnx", tensor("x", "rows", TICK_INPUTS), tensor("y", "rows", TICK_OUTPUTS))
 
 
 def write_image(directory: Path) -> Path:
@@ -88,7 +48,7 @@ def write_image(directory: Path) -> Path:
     last = graph.node("Flatten", [graph.node("GlobalAveragePool", [last])])
     weights = [graph.weight((1280, CLASSES), 1280**-0.5), graph.constant(np.zeros(CLASSES, np.float32))]
     graph.node("Gemm", [last, *weights], "logits")
-    return graph.write(directory / "image.onnx", _tensor("input", "rows", 3, 224, 224), _tensor("logits", "rows", CLASSES))
+    return graph.write(directory / "image.onnx", tensor("input", "rows", 3, 224, 224), tensor("logits", "rows", CLASSES))
 
 
 def _block(graph: Graph, last: str, sizes: tuple[int, int], limits: list[str], *, expansion: int, stride: int) -> str:
@@ -117,33 +77,3 @@ def _convolution(
 def _channels(wanted: int) -> int:
     """Return *wanted* at WIDTH, a multiple of 8."""
     return max(8, int(wanted * WIDTH + 4) // 8 * 8)
-
-
-def _tensor(name: str, *dims: int | str) -> bytes:
-    """Return a float tensor of the graph's border; a text is a dimension that is free."""
-    shape = b"".join(_field(1, _field(1, dim) if isinstance(dim, int) else _field(2, dim)) for dim in dims)
-    return _field(1, name) + _field(2, _field(1, _field(1, _FLOAT) + _field(2, shape)))
-
-
-def _attribute(name: str, value: int | Sequence[int]) -> bytes:
-    """Return an integer attribute, or one of several integers."""
-    if isinstance(value, int):
-        return _field(1, name) + _field(3, value) + _field(20, _INT_ATTRIBUTE)
-    return _field(1, name) + b"".join(_field(8, number) for number in value) + _field(20, _INTS_ATTRIBUTE)
-
-
-def _field(number: int, content: int | str | bytes) -> bytes:
-    """Return one protobuf field: a varint, or length-delimited bytes."""
-    if isinstance(content, int):
-        return _varint(number << 3) + _varint(content)
-    body = content.encode() if isinstance(content, str) else content
-    return _varint(number << 3 | 2) + _varint(len(body)) + body
-
-
-def _varint(number: int) -> bytes:
-    """Return *number* in base 128, low group first."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*encoded, number))

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-import pytest
 
-from bench.gpu import engine_checks
 from bench.gpu.loops import per_second, percentiles_us, pipelined
 from bench.gpu.network import write_network
 from bench.order_stress import SumModel, answer
 from schemas.tensors import DType, TensorSpec
 from stages.device import Bound, Call
-from stages.device_choice import NO_DRIVER, Facts
 from stages.device_fake import FakeDevice
 from stages.device_host import HostDevice
 from stages.engine import Engine
@@ -72,15 +69,3 @@ def test_rates_and_percentiles_are_of_the_work_that_was_done() -> None:
     assert rate > 0
     assert len(calls) > 101
     assert 0 <= spread["p50"] <= spread["p99"]
-
-
-def test_without_a_gpu_the_benchmark_gets_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of rows; with one, each row is a ratio with its goal."""
-    monkeypatch.setattr(engine_checks, "probe", lambda _: Facts(driver_error=NO_DRIVER))
-    assert engine_checks.gpu_rows() == NO_DRIVER
-
-    monkeypatch.setattr(engine_checks, "probe", lambda _: Facts(gpus=("L4",)))
-    monkeypatch.setattr(engine_checks, "measure_rates", lambda: {"engine": 95.0, "bare": 100.0, "naive": 80.0, "pictures": 85.0})
-    rows = engine_checks.gpu_rows()
-    assert isinstance(rows, list)
-    assert [row.is_held for row in rows] == [True, False, True]

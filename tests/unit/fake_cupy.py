@@ -6,6 +6,7 @@ It shows that the right calls go to the right streams. What the real ones do is 
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,8 @@ class FakeCupy:
         self.device = FakeDevice(seed)
         self.current: int | None = None
         self.registered: dict[int, int] = {}
+        self.ever_registered = 0
+        self._pinned: list[Bytes] = []
         self._streams = 0
         self._calls_left = refuses
         self._limit = limit
@@ -44,13 +47,21 @@ class FakeCupy:
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=self.runtime, Device=lambda index: SimpleNamespace(use=lambda: None), Stream=self._stream,
-            MemoryPool=lambda: FakePool(self._limit), Event=lambda block, disable_timing: FakeEvent(self.device),
-            PinnedMemory=bytearray, PinnedMemoryPointer=lambda memory, offset: memory, set_allocator=lambda allocator: None,
+            MemoryPool=lambda: FakePool(self.device, self._limit), Event=lambda block, disable_timing: FakeEvent(self.device),
+            PinnedMemory=self._pin, PinnedMemoryPointer=lambda memory, offset: memory, set_allocator=lambda allocator: None,
         )  # fmt: skip
 
     def queue(self, stream: int, target: Bytes, do: Any) -> None:
         """Have something done on *stream* some time."""
         self.device._queue(Stream(stream), (target,), do)
+
+    def _pin(self, nbytes: int) -> Any:
+        """Return page-locked memory. It is kept when given back, so that what comes too late does not crash, but is told."""
+        memory: Bytes = np.full(nbytes, 0xA5, np.uint8)
+        self._pinned.append(memory)
+        lent = (ctypes.c_uint8 * nbytes).from_buffer(memory)
+        weakref.finalize(lent, self.device._given_back, memory)
+        return lent
 
     def _stream(self, non_blocking: bool) -> FakeStream:
         self._streams += 1
@@ -74,6 +85,7 @@ class FakeCupy:
             raise CUDARuntimeError(801)
         assert nbytes > 0
         self.registered[address] = nbytes
+        self.ever_registered += nbytes
 
 
 class FakeStream:
@@ -123,25 +135,50 @@ class FakeEvent:
         self._device.wait(self.mark)
 
 
-class FakePool:
-    """A pool with a limit, over memory that is never taken back."""
+class FakeMemory:
+    """What a pool gives; its memory goes back to the pool with it."""
 
-    def __init__(self, limit: int) -> None:
-        self._left, self._taken, self._memory = limit, 0, []  # type: ignore[var-annotated]
+    def __init__(self, memory: Bytes) -> None:
+        self.ptr = memory.ctypes.data
+
+
+class FakePool:
+    """A pool with a limit: what is given back is there for the next who asks for as much, as cupy does it."""
+
+    def __init__(self, device: FakeDevice, limit: int) -> None:
+        self._device = device
+        self._left, self._taken = limit, 0
+        self._memory: list[Bytes] = []
+        self._given_back: list[Bytes] = []
 
     def set_limit(self, size: int) -> None:
         """Take the lower limit."""
         self._left = min(self._left, size)
 
-    def malloc(self, nbytes: int) -> SimpleNamespace:
+    def malloc(self, nbytes: int) -> FakeMemory:
         """Return memory, or raise as cupy does."""
-        self._left -= nbytes
-        if self._left < 0:
+        memory = next((known for known in self._given_back if len(known) == nbytes), None)
+        if memory is None:
+            memory = self._new(nbytes)
+        else:
+            self._given_back = [known for known in self._given_back if known is not memory]
+        given = FakeMemory(memory)
+        weakref.finalize(given, self._take_back, memory)
+        return given
+
+    def _new(self, nbytes: int) -> Bytes:
+        if nbytes > self._left:
             raise MemoryError("out of memory")
+        self._left -= nbytes
         self._taken += nbytes
-        memory = np.full(nbytes, 0xA5, np.uint8)
+        memory: Bytes = np.full(nbytes, 0xA5, np.uint8)
         self._memory.append(memory)
-        return SimpleNamespace(ptr=memory.ctypes.data)
+        return memory
+
+    def _take_back(self, memory: Bytes) -> None:
+        self._device._given_back(memory)
+        memory.fill(0xA5)
+        self._given_back.append(memory)
 
     def total_bytes(self) -> int:
         """Return what was taken."""

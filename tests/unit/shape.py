@@ -24,8 +24,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
 # Decisions without effects: no socket, no clock, no logger.
 PURE = (
     "broker/core.py", "broker/admission.py", "broker/slots.py", "broker/lanes.py", "broker/window.py", "broker/metrics.py",
-    "broker/life.py", "stages/decode.py", "stages/preprocess.py", "stages/postprocess.py", "stages/batcher.py",
-    "clients/session.py",
+    "broker/life.py", "broker/endings.py", "broker/refusals.py", "broker/key_lines.py", "broker/probes.py", "broker/alarms.py",
+    "broker/leases.py", "broker/leased_inputs.py", "broker/marks.py", "broker/suspects.py", "broker/restarts.py",
+    "stages/decode.py", "stages/preprocess.py", "stages/postprocess.py", "stages/batcher.py", "stages/resize.py",
+    "stages/resize_plan.py", "stages/link_plan.py", "stages/lane_plan.py", "stages/worker_plan.py", "stages/device_choice.py",
+    "stages/taking.py",
+    "clients/session.py", "clients/leases.py", "clients/resend.py", "clients/rare_replies.py", "clients/many.py",
 )  # fmt: skip
 NOT_IN_PURE = ("zmq", "time", "structlog", "logging", "schemas.logs")
 # The supervisor reads the config and restarts; it stays small, so neither it nor what it imports of ours loads these.

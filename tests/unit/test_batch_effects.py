@@ -9,8 +9,7 @@ import pytest
 from onnx_files import BFLOAT16, FLOAT, INT64, node, value, write_model
 from test_engine import make_engine
 
-from schemas.config import parse_config
-from schemas.config_leases import LeaseConfig
+from schemas.config import LeaseConfig, parse_config
 from schemas.plan import read_plan
 from stages.batch_effects import batch_effects
 from stages.describe import check_all, check_text, describe
@@ -94,6 +93,7 @@ def test_check_tells_it_and_the_plan_keeps_it(tmp_path: Path) -> None:
     single = describe(parse_config(text + "max_batch_size = 1\n", base=tmp_path, source="test.toml"))
 
     assert read_plan(plan.to_json()) == plan
-    assert json.loads(json.dumps(check_all(plan, LeaseConfig())))["lanes"][0]["batch_dependent"].keys() == {"y"}
-    assert "batch_dependent  yes: y (by up to 0." in check_text(check_all(plan, LeaseConfig()))
+    found = check_all(plan, LeaseConfig())
+    assert json.loads(json.dumps(found))["lanes"][0]["batch_dependent"].keys() == {"y"}
+    assert "batch_dependent  yes: y (by up to 0." in check_text(found)
     assert "batch_dependent  no" in check_text(check_all(single, LeaseConfig()))

@@ -115,6 +115,25 @@ def test_of_several_scenarios_a_claim_is_about_those_that_have_its_number() -> N
     assert command._verdict(GOOD, claims, is_one=False) == ["recovery_ms<=5: it is 10"]
 
 
+def test_a_claim_about_what_no_scenario_has_does_not_hold() -> None:
+    """A typing error must not pass, and what nobody measured proves nothing."""
+    results = [{**GOOD, "recovery_ms": None}, {**GOOD, "recovery_ms": None, "more": {"late_ms": 3}}]
+
+    assert command._about_nothing(results, [read_claim("more.late_ms<=1"), read_claim("lost==0")]) == []
+    assert command._verdict(results[1], [read_claim("more.late_ms<=1")], is_one=False) == ["more.late_ms<=1: it is 3"]
+    assert command._about_nothing(results, [read_claim("recovery_ms<=5")]) == ["recovery_ms<=5: it is none"]
+    with pytest.raises(ConfigError, match="no recovery in the report"):
+        command._about_nothing(results, [read_claim("recovery<=5")])
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "ten"])
+def test_a_length_that_is_none_is_told_with_what_is_allowed(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not with the name of a function of ours."""
+    with pytest.raises(SystemExit):
+        options("--seconds", text)
+    assert f"argument --seconds: expected a number above 0 and below 1000000, got '{text}'" in capsys.readouterr().err
+
+
 def test_the_table_has_a_line_for_each() -> None:
     """With the verdict at its end."""
     lines = command._table([GOOD, {**GOOD, "recovery_ms": None, "passed": False}]).splitlines()

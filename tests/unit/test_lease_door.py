@@ -17,6 +17,7 @@ from lease_rig import FORM, close, make_pool, make_regions
 from broker.lease_door import MAX_WITHOUT_LEASE, LeaseDoor
 from broker.leases import LeasePool
 from broker.life import Client
+from broker.roster import Roster
 from schemas.lease_regions import LeaseRegions
 from schemas.leases import Answer, Ask, LeaseOp, read_answer, write_ask
 from schemas.status import Code
@@ -114,6 +115,48 @@ def test_a_token_of_a_connection_that_is_gone_is_none(rig: Rig) -> None:
 
         assert rig.pool.of_client(rig.client)[0].is_ended
         assert rig.ask(late, token)[0].code == Code.UNAUTHORIZED
+
+
+def test_a_connection_has_one_token(rig: Rig) -> None:
+    """However often it says Hello, so that nobody fills the broker's memory with them."""
+    assert len({rig.door.token_of(rig.client) for _ in range(10)}) == 1
+
+
+def test_tokens_of_records_that_were_forgotten_do_not_pile_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that ended in silence are never heard to be gone; whoever there is a record of keeps its token."""
+    monkeypatch.setattr("broker.lease_door.MAX_TOKENS", 8)
+    rig.door.meet(roster := Roster(4))
+    stays = roster.clients[b"client"] = rig.client
+    token = rig.door.token_of(stays)
+    forgotten = [rig.door.token_of(Client(b"%d" % number)) for number in range(50)]
+
+    with rig.connect() as first, rig.connect() as second:
+        assert rig.ask(first, forgotten[0])[0].code == Code.UNAUTHORIZED
+        answer, (descriptor,) = rig.ask(second, token)
+        os.close(descriptor)
+    assert answer.code == Code.NONE
+
+
+@pytest.mark.parametrize("came_back", [False, True])
+def test_a_lease_is_bound_to_the_record_that_requests_have_now(rig: Rig, came_back: bool) -> None:
+    """The table of clients forgets idle ones; a lease bound to a forgotten record would be of no use to anybody."""
+    rig.door.meet(roster := Roster(4))
+    token = rig.door.token_of(rig.client)
+    if came_back:
+        roster.clients[b"client"] = Client(b"client")
+    with rig.connect() as guest:
+        _, (descriptor,) = rig.ask(guest, token)
+        os.close(descriptor)
+
+        assert len(rig.pool.of_client(roster.clients[b"client"])) == 1
+
+
+def test_a_connection_whose_key_was_taken_off_gets_none(rig: Rig) -> None:
+    """Like everything else that it asks for."""
+    token = rig.door.token_of(rig.client)
+    rig.client.barred = "not listed"
+    with rig.connect() as guest:
+        assert rig.ask(guest, token)[0].code == Code.UNAUTHORIZED
 
 
 def test_a_goodbye_gives_the_region_back_clean(rig: Rig) -> None:

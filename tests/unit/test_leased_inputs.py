@@ -50,7 +50,6 @@ max_rows = 4
 """
 CLIENT = Client(b"mine")
 ROWS = np.arange(134, dtype=np.float32).reshape(2, 67)
-NO_STAMPS = [[0, 0, 0]] * 4
 
 
 @dataclass
@@ -297,3 +296,17 @@ def test_an_output_that_does_not_fit_comes_in_the_reply(rig: Rig) -> None:
     assert layout.tensors[0].place == Place.INLINE
     assert read_route(header, layout).flags == Flag.FINAL | Flag.RELEASED
     assert not rig.regions.region(rig.grant.region)[2 * FORM.stride :].any()
+
+
+@pytest.mark.parametrize(
+    "place", [{"region": 2}, {"region": 1 << 23}, {"region": 2**32 - 1}, {"frame": 3}, {"frame": 2**32 - 1}], ids=str
+)
+def test_a_frame_that_cannot_be_is_refused_before_its_place_is_computed(rig: Rig, place: dict[str, int]) -> None:
+    """The numbers are the peer's: no place in any region may come of them, and no fault of ours."""
+    tensor = leased(rig, "a", DType.UINT8, (4,), 4)
+    assert tensor.lease is not None
+    wrong = tensor.lease._replace(**place)
+
+    assert rig.refused("any", tensor._replace(lease=wrong)) == (Code.BAD_LEASE, "a")
+    outputs = {"outputs": ("y",), "output_leases": (wrong,), "flags": Flag.IDEMPOTENT | Flag.REPLY_IN_LEASE}
+    assert rig.refused("any", tensor, **outputs) == (Code.BAD_LEASE, "y")

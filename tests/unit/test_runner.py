@@ -9,12 +9,13 @@ from builders import DEMO
 from runner_rig import DUE_NS, FEATURES, FUNCTION, STEP_NS, TICKS, closed_by, hop, make_run, pick_model, put_bytes, put_features
 
 from schemas.hop import LONE, HopKind
+from schemas.plan import MIN_HANG_NS
 from schemas.status import Code
 from schemas.words import RUN_COUNT, RUN_LANE, RUN_LIMIT_NS, RUN_STARTED_NS
 from stages.device_host import HostDevice
 from stages.engine import Engine
 from stages.onnx_model import read_model
-from stages.runner import HANG_FACTOR, MIN_HANG_NS
+from stages.runner import HANG_FACTOR
 from stages.steps import Infer
 
 

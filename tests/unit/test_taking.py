@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +22,6 @@ ME = SECOND
 SLOTS = 12
 # Both ways through the code: hop by hop, and all at once.
 COUNTS = pytest.mark.parametrize("count", [1, FEW, FEW + 1, SLOTS])
-HandsOf = Callable[..., SlotHands]
 
 
 @dataclass

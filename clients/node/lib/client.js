@@ -84,8 +84,9 @@ export class Client {
    * Send one request and return its result.
    *
    * Rejects with RequestRefused (Busy, Unauthorized), RequestFailed, DeadlineExceeded, ConnectionLost, BadReply, ServerUnreachable,
-   * Cancelled or Superseded. When options.signal aborts, the call ends with Cancelled and the server is told. With options.onFailure it never rejects: it returns that value instead, within the budget, whatever goes wrong; options.read, when
-   * given, makes the value of a result, and what it throws counts as a failure.
+   * Cancelled or Superseded. When options.signal aborts, the call ends with Cancelled and the server is told. With options.onFailure
+   * it never rejects: it returns that value instead, within the budget, whatever goes wrong; options.read, when given, makes the
+   * value of a result, and what it throws counts as a failure.
    */
   async infer(model, inputs, options = {}) {
     const { onFailure, read = (result) => result, signal, ...others } = options;
