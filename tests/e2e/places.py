@@ -20,13 +20,14 @@ StartServer = Callable[..., Server]
 def place() -> Iterator[Path]:
     """A directory with a name short enough for ipc; afterwards no process, socket, lock or memory of ours is left there."""
     made = Path(tempfile.mkdtemp(prefix="slt-"))
+    before = memory_of(os.getpid())
     yield made
     try:
         # A killed supervisor's children end by a signal from the kernel: soon, not at once.
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not left_behind(made), "the end", timeout_s=5.0)
         assert left_behind(made) == []
-        assert memory_of(os.getpid()) == {}
+        assert memory_of(os.getpid()) == before
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
