@@ -94,3 +94,5 @@ def test_without_a_server_it_ends_within_its_budget(make_server: StartServer) ->
         server.kill()
         with pytest.raises(ConnectionLost, match="no server took it again within its budget"):
             call.result()
+    # A killed supervisor's files are swept at the next start.
+    assert server.start().stop() == 0
