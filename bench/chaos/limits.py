@@ -37,7 +37,8 @@ def no_memory(rig: Rig) -> None:
     rig.facts["silent"] = sum(not one["told"] for one in refusals)
     rig.start()
     squeezed = 0
-    while (victim := rig.wait_victim()) is not None:
+    # Nothing is struck here, so that the rig would wait for a first victim again and again.
+    while (rig.goes_on or not squeezed) and (victim := rig.wait_victim()) is not None:
         name, pid, _ = victim
         with contextlib.suppress(OSError):
             size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
