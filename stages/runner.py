@@ -198,8 +198,8 @@ class LaneRunner:
             return
         shapes: Shapes = batch.key[1]  # type: ignore[index]
         self._marks.closed(batch.cause, sum(batch.rows))
-        began_ns = self._marks.enter(batch.items, self._run_hang_ns)
         try:
+            began_ns = self._marks.enter(batch.items, self._run_hang_ns)
             infer.launch([hop[0] for hop in batch.items], batch.rows, shapes)
         except RequestError as error:
             self._marks.leave()
