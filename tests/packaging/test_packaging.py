@@ -56,15 +56,20 @@ def test_each_file_beside_the_code_is_installed(pyproject: dict[str, Any]) -> No
         directory = ROOT / package.replace(".", "/")
         installed |= {path for pattern in patterns for path in directory.glob(pattern)}
     files = {path for layer in LAYERS for path in (ROOT / layer).rglob("*") if path.is_file() and not is_foreign(path)}
-    left_out = [path for path in files - installed if path.suffix not in (".py", ".pyc")]
+    # The accelerator's source is an extension module of its own, and what is built of it in place is not the tree's.
+    left_out = [path for path in files - installed if path.suffix not in (".py", ".pyc", ".c", ".so")]
 
     assert left_out == []
 
 
 def test_each_requirement_has_a_tested_version_within_its_bounds(pyproject: dict[str, Any]) -> None:
-    """constraints.txt names a version of every dependency, and it is one that pyproject.toml allows."""
+    """constraints.txt names a version of every dependency, and it is one that pyproject.toml allows.
+
+    But for the extras of GPUs: no test has run with them, and they cannot be installed beside the one for the CPU.
+    """
     project, versions = pyproject["project"], constraints()
-    every = [*project["dependencies"], *(text for extra in project["optional-dependencies"].values() for text in extra)]
+    extras = {name: texts for name, texts in project["optional-dependencies"].items() if not name.startswith("gpu")}
+    every = [*project["dependencies"], *(text for texts in extras.values() for text in texts)]
 
     for requirement in map(Requirement, every):
         assert requirement.specifier.contains(versions[requirement.name.lower()])
