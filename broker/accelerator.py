@@ -10,7 +10,7 @@ import importlib
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias
@@ -34,8 +34,12 @@ _MORE = zmq.SNDMORE | zmq.NOBLOCK
 
 def load() -> tuple[ModuleType | None, str]:
     """Return the accelerator and "", or None and why it is not used."""
-    if os.environ.get(_OFF) == "off":
-        return None, f"{_OFF}=off"
+    return (None, f"{_OFF}=off") if os.environ.get(_OFF) == "off" else _linked()
+
+
+@cache
+def _linked() -> tuple[ModuleType | None, str]:
+    """Find the accelerator and the library that it calls: once, though each door and lane asks for it."""
     try:
         hot = importlib.import_module("broker._hot")
     except ImportError as error:
