@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,9 @@ from typing import Any
 import pytest
 from foreign_lanes import PATIENT, TICK, WORKS
 from foreign_probe import Probe
-from guarded_server import SERVER_KEY, GuardedServer
-from raw_client import statistics
+from guarded_server import SERVER_KEY, GuardedServer, guarded, traces
 from scripted_server import ScriptedServer, answer
-from server import left_behind, wait_until
+from server import wait_until
 
 from schemas.status import Code
 
@@ -27,27 +24,9 @@ TIMEOUT_MS = 25_000
 
 @pytest.fixture(scope="module")
 def guarded_server() -> Iterator[GuardedServer]:
-    """One server; ``good`` is on its list, ``stranger`` is not. At the end nobody has died and its books balance."""
-    place = Path(tempfile.mkdtemp(prefix="slt-"))
-    running = GuardedServer(place)
-    try:
-        running.put_on_list("good")
-        running.make_keys("stranger")
-        yield running.start()
-        assert statistics(running.control)["ledger.balanced"]
-        assert running.deaths() == []
-        assert running.stop() == 0
-        wait_until(lambda: not left_behind(place), "the end")
-    finally:
-        print(running.errors()[-4000:])
-        running.kill()
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def traces(server: GuardedServer) -> dict[str, Any]:
-    """Return what the broker has counted of all that came to it, but for questions on its control socket."""
-    stats = statistics(server.control)
-    return {name: stats[f"ledger.{name}"] for name in ("received", "malformed", "refused", "answered", "undeliverable")}
+    """One server for all tests of this module."""
+    with guarded() as running:
+        yield running
 
 
 def assert_unauthorized(reply: dict[str, Any], said: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import configs
 import zmq
-from server import Server, wait_until
+from raw_client import statistics
+from server import Server, left_behind, wait_until
 
 from schemas.key_files import KeyPair, write_key_pair
 
@@ -72,3 +76,29 @@ class GuardedServer(Server):
     def keys_of(self, name: str) -> dict[str, Any]:
         """Return what a Client of *name* is given as keys."""
         return {"server_key": self.place / SERVER_KEY, "key_file": self.place / f"{name}.secret"}
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[GuardedServer]:
+    """Serve; ``good`` is on the list, ``stranger`` is not. At the end nobody has died and the books balance."""
+    place = Path(tempfile.mkdtemp(prefix="slt-"))
+    running = GuardedServer(place)
+    try:
+        running.put_on_list("good")
+        running.make_keys("stranger")
+        yield running.start()
+        assert statistics(running.control)["ledger.balanced"]
+        assert running.deaths() == []
+        assert running.stop() == 0
+        wait_until(lambda: not left_behind(place), "the end")
+    finally:
+        print(running.errors()[-4000:])
+        running.kill()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def traces(server: GuardedServer) -> dict[str, Any]:
+    """Return what the broker has counted of all that came to it, but for questions on its control socket."""
+    stats = statistics(server.control)
+    names = ("received", "malformed", "refused_questions", "refused", "answered", "undeliverable")
+    return {name: stats[f"ledger.{name}"] for name in names}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from guarded_server import SERVER_KEY, GuardedServer
-from raw_client import statistics
+from guarded_server import SERVER_KEY, GuardedServer, guarded, traces
 from scripted_server import ScriptedServer, answer
-from server import PATIENCE_S, left_behind, run_once, wait_until
+from server import PATIENCE_S, run_once, wait_until
 
 from clients import AsyncClient, BadKeys, Client, ConnectionLost, ServerUnreachable, SlotlineError, Unauthorized
 from schemas.key_files import read_key_pair, read_public_key
@@ -31,22 +28,9 @@ HELLO = write_message(Hello("raw", ("SLT1",), False), (1, 0, 0))
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[GuardedServer]:
-    """One server; ``good`` is on its list, ``stranger`` is not. At the end nobody has died and its books balance."""
-    place = Path(tempfile.mkdtemp(prefix="slt-"))
-    running = GuardedServer(place)
-    try:
-        running.put_on_list("good")
-        running.make_keys("stranger")
-        yield running.start()
-        stats = statistics(running.control)
-        assert stats["ledger.balanced"]
-        assert running.deaths() == []
-        assert running.stop() == 0
-        wait_until(lambda: not left_behind(place), "the end")
-    finally:
-        print(running.errors()[-4000:])
-        running.kill()
-        shutil.rmtree(place, ignore_errors=True)
+    """One server for all tests of this module."""
+    with guarded() as running:
+        yield running
 
 
 @pytest.fixture
@@ -68,13 +52,6 @@ def refusal(client: Client) -> str:
         client.infer("echo", BODY)
     assert caught.value.code == Code.UNAUTHORIZED
     return str(caught.value)
-
-
-def traces(server: GuardedServer) -> dict[str, Any]:
-    """Return what the broker has counted of all that came to it, but for questions on its control socket."""
-    stats = statistics(server.control)
-    names = ("received", "malformed", "refused_questions", "refused", "answered", "undeliverable")
-    return {name: stats[f"ledger.{name}"] for name in names}
 
 
 # --- who comes in ------------------------------------------------------------------------------------------------------------
