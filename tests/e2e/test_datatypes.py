@@ -126,6 +126,19 @@ def test_each_datatype_at_each_rank_is_echoed_to_asyncio(server: Server) -> None
             assert same(result["x"], golden_array(dtype, shape)), (dtype, shape)
 
 
+def echoes(server: Server, inputs: list[dict[str, Any]]) -> list[Sequence[object]]:
+    """Return the answers of the lane ``echo``: of the blocking client, the asyncio client, and an embedded pipeline."""
+
+    async def exchange() -> Sequence[object]:
+        async with AsyncClient(server.endpoint, timeout_s=PATIENCE_S) as client:
+            return await client.infer_many("echo", inputs)
+
+    with Client(server.endpoint, timeout_s=PATIENCE_S) as client:
+        blocking = client.infer_many("echo", inputs)
+    with Pipeline(parse_config(LANE.format(name="echo", more=""), base=server.place, source="test.toml")) as pipeline:
+        return [blocking, asyncio.run(exchange()), pipeline.infer_many("echo", inputs)]
+
+
 @pytest.mark.parametrize("dtype", [dtype for dtype in GOLDEN if dtype is not DType.BYTES])
 def test_each_datatype_arrives_from_any_memory(server: Server, dtype: DType) -> None:
     """At each rank from 2 on: big-endian, transposed, reversed, every second, Fortran order; by both clients and embedded."""
@@ -143,15 +156,7 @@ def test_each_datatype_arrives_from_any_memory(server: Server, dtype: DType) -> 
             inputs.append({"x": as_input(dtype, view)})
             expected.append(np.ascontiguousarray(view).astype(view.dtype.newbyteorder("<")))
 
-    async def exchange() -> Sequence[Result]:
-        async with AsyncClient(server.endpoint, timeout_s=PATIENCE_S) as client:
-            return await client.infer_many("echo", inputs)
-
-    with Client(server.endpoint, timeout_s=PATIENCE_S) as client:
-        blocking = client.infer_many("echo", inputs)
-    with Pipeline(parse_config(LANE.format(name="echo", more=""), base=server.place, source="test.toml")) as pipeline:
-        embedded = pipeline.infer_many("echo", inputs)
-    for results in (blocking, asyncio.run(exchange()), embedded):
+    for results in echoes(server, inputs):
         for result, array in zip(results, expected, strict=True):
             assert isinstance(result, Mapping)
             assert same(result["x"], array), (dtype, array.shape)
@@ -163,15 +168,7 @@ def test_uneven_bytes_arrive_from_any_memory(server: Server) -> None:
     views += [view for array in views[2:9] for view in (array.T, array[..., ::-1], array[..., ::2], np.asfortranarray(array))]
     inputs = [{"x": view} for view in views]
 
-    async def exchange() -> Sequence[Result]:
-        async with AsyncClient(server.endpoint, timeout_s=PATIENCE_S) as client:
-            return await client.infer_many("echo", inputs)
-
-    with Client(server.endpoint, timeout_s=PATIENCE_S) as client:
-        blocking = client.infer_many("echo", inputs)
-    with Pipeline(parse_config(LANE.format(name="echo", more=""), base=server.place, source="test.toml")) as pipeline:
-        embedded = pipeline.infer_many("echo", inputs)
-    for results in (blocking, asyncio.run(exchange()), embedded):
+    for results in echoes(server, inputs):
         for result, view in zip(results, views, strict=True):
             assert isinstance(result, Mapping)
             assert same(result["x"], view), view.shape
